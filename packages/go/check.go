@@ -137,7 +137,8 @@ func (d *document) checkMode(ctx context.Context, ask asks, mode string) error {
 			stock := textOf(answer)
 			d.Mode = &stock
 		}
-		return fmt.Errorf("the database is in %s mode, not in %s", *d.Mode, or(mode, "one of onewrite"))
+		return fmt.Errorf("the database is in %s mode, not in %s: run PRAGMA journal_mode=%s on it", *d.Mode,
+			or(mode, "one of onewrite"), or(mode, Modes[0]))
 	}
 	if d.Poisoned != nil {
 		return fmt.Errorf("the log cannot be used any more: %s", *d.Poisoned)
@@ -155,7 +156,8 @@ func (d *document) checkLevel(ctx context.Context, ask asks, level int) error {
 		return fmt.Errorf("PRAGMA synchronous answers %v", answer)
 	}
 	if int(found) < level {
-		return fmt.Errorf("synchronous is %s, not %s", levels[found], levels[level])
+		return fmt.Errorf("synchronous is %s, not %s: run PRAGMA synchronous=%s on each connection",
+			levels[found], levels[level], levels[level])
 	}
 	if level < full {
 		return nil

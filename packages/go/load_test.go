@@ -60,7 +60,8 @@ func askForWAL(arguments []string) error {
 
 func TestWhatTheEnvironmentSaysOfWALStays(t *testing.T) {
 	said := printed(t, child(t, "ask for WAL", []string{upgradeVariable + "=0"}, path(t)))
-	equal(t, "wal\nonewrite: the database is in wal mode, not in one of onewrite", said)
+	equal(t, "wal\nonewrite: the database is in wal mode, not in one of onewrite"+
+		": run PRAGMA journal_mode=onewrite on it", said)
 }
 
 func printErrors(arguments []string) error {

@@ -52,14 +52,21 @@ function* checkMode(status, mode) {
   }
   if (status.mode === null || status.mode !== (mode ?? status.mode)) {
     const found = status.mode ?? (yield 'PRAGMA journal_mode') ?? 'unknown';
-    throw new OneWriteError(`the database is in ${found} mode, not in ${mode ?? 'one of onewrite'}`);
+    throw new OneWriteError(
+      `the database is in ${found} mode, not in ${mode ?? 'one of onewrite'}: run PRAGMA ` +
+        `journal_mode=${mode ?? USUAL} on it`,
+    );
   }
   if (status.poisoned) throw new OneWriteError(`the log cannot be used any more: ${status.poisoned}`);
 }
 
 function* checkLevel(status, level) {
   const found = Number(yield 'PRAGMA synchronous');
-  if (found < level) throw new OneWriteError(`synchronous is ${LEVELS[found]}, not ${LEVELS[level]}`);
+  if (found < level) {
+    throw new OneWriteError(
+      `synchronous is ${LEVELS[found]}, not ${LEVELS[level]}: run PRAGMA synchronous=${LEVELS[level]} on each connection`,
+    );
+  }
   if (level < FULL) return;
   const weak = { sync: status.sync === 'normal' && 'normal', group_synch: status.group_synch };
   for (const [setting, word] of Object.entries(weak)) {

@@ -41,10 +41,16 @@ function open(path, options = {}) {
         db.close();
         db = undefined;
       }
-      if (!again) throw error;
+      if (!again) throw nameDatabase(error, path);
     }
     sleep(RETRY_MS * (1 + Math.random()));
   }
+}
+
+function nameDatabase(error, path) {
+  const name = textOf(path);
+  if (error instanceof OneWriteError && !error.message.includes(name)) error.message = `${name}: ${error.message}`;
+  return error;
 }
 
 /** Whether the driver of this error closes a file at once. libsql waits for the garbage collector. */

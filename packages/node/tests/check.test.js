@@ -82,7 +82,10 @@ for (const name of available(SYNC_DRIVERS)) {
         console.log(said(() => onewrite.check(db)));
       `;
       const lines = printed(code, [place(t).file, name], { ONEWRITE_UPGRADE_WAL: '0' });
-      assert.deepEqual(lines, ['wal', 'OneWriteError: the database is in wal mode, not in one of onewrite']);
+      assert.deepEqual(lines, [
+        'wal',
+        'OneWriteError: the database is in wal mode, not in one of onewrite: run PRAGMA journal_mode=onewrite on it',
+      ]);
     });
 
     it('has the reason of a mode that is kept out', async (t) => {
@@ -124,7 +127,10 @@ function traps() {
       console.log(said(() => onewrite.check(db)));
     `;
     const lines = printed(code, [place(t).file, 'better-sqlite3']);
-    assert.deepEqual(lines, ['onewrite', 'OneWriteError: synchronous is NORMAL, not FULL']);
+    assert.deepEqual(lines, [
+      'onewrite',
+      'OneWriteError: synchronous is NORMAL, not FULL: run PRAGMA synchronous=FULL on each connection',
+    ]);
   });
 
   it('makes a file that is named by the URI, with and without onewrite', (t) => {

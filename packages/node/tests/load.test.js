@@ -149,8 +149,9 @@ function nodeSqlite3() {
     `;
     const lines = run(code, [place(t).file, 'sqlite3']);
     assert.match(lines[0], /does not use onewrite/);
-    assert.deepEqual(lines.slice(1, 4), ['true [ true, true ]', 'onewrite', 'synchronous is NORMAL, not FULL']);
-    assert.equal(lines[4], 'the database is in delete mode, not in one of onewrite');
+    const level = 'synchronous is NORMAL, not FULL: run PRAGMA synchronous=FULL on each connection';
+    assert.deepEqual(lines.slice(1, 4), ['true [ true, true ]', 'onewrite', level]);
+    assert.equal(lines[4], 'the database is in delete mode, not in one of onewrite: run PRAGMA journal_mode=onewrite on it');
   });
 
   it('rejects with the reason', (t) => {

@@ -49,16 +49,34 @@ def connect(
     sqlite3_kwargs["uri"] = True
     end = time.monotonic() + sqlite3_kwargs.get("timeout", 5.0)
     while True:
-        connection: sqlite3.Connection = sqlite3.connect(uri(path, mode), **sqlite3_kwargs)
+        connection = _opened(path, mode, sqlite3_kwargs)
         try:
             enter(connection, mode, synchronous, 0)
             return connection
-        except BaseException as error:
+        except OneWriteError as error:
             # An open connection is in the way of others that wait, too. So each try opens another one.
             connection.close()
             if not _is_busy(error.__cause__) or time.monotonic() >= end:
-                raise
+                raise _of(path, error) from error.__cause__
+        except BaseException:
+            connection.close()
+            raise
         time.sleep(_RETRY_SECONDS * (1 + random.random()))
+
+
+def _opened(path: Path, mode: Optional[str], sqlite3_kwargs: Dict[str, Any]) -> sqlite3.Connection:
+    try:
+        connection: sqlite3.Connection = sqlite3.connect(uri(path, mode), **sqlite3_kwargs)
+        return connection
+    except sqlite3.OperationalError as error:
+        raise _of(path, error) from error
+
+
+def _of(path: Path, error: sqlite3.OperationalError) -> OneWriteError:
+    """The error with the name of its database, and without SQLite's words for how it was found."""
+    reason = str(error).replace("automatic extension loading failed: ", "")
+    name = os.fsdecode(path)
+    return OneWriteError(reason if name in reason else f"{name}: {reason}")
 
 
 def uri(path: Path, mode: Optional[str] = _USUAL) -> str:
@@ -150,7 +168,10 @@ def _check_mode(connection: Any, status: Dict[str, Any], mode: Optional[str]) ->
         raise OneWriteError(f"the database is not in {mode or kept_out['mode'] or _USUAL} mode: {kept_out['why']}")
     if status["mode"] is None or status["mode"] != (mode or status["mode"]):
         found = status["mode"] or _value(connection, "PRAGMA journal_mode") or "unknown"
-        raise OneWriteError(f"the database is in {_text(found)} mode, not in {mode or 'one of onewrite'}")
+        raise OneWriteError(
+            f"the database is in {_text(found)} mode, not in {mode or 'one of onewrite'}: run PRAGMA "
+            f"journal_mode={mode or _USUAL} on it"
+        )
     if status.get("poisoned"):
         raise OneWriteError(f"the log cannot be used any more: {status['poisoned']}")
 
@@ -158,7 +179,10 @@ def _check_mode(connection: Any, status: Dict[str, Any], mode: Optional[str]) ->
 def _check_level(connection: Any, status: Dict[str, Any], level: int) -> None:
     found = int(_value(connection, "PRAGMA synchronous"))
     if found < level:
-        raise OneWriteError(f"synchronous is {_LEVELS[found]}, not {_LEVELS[level]}")
+        raise OneWriteError(
+            f"synchronous is {_LEVELS[found]}, not {_LEVELS[level]}: run PRAGMA synchronous={_LEVELS[level]} on "
+            "each connection"
+        )
     if level < _FULL:
         return
     for setting, weak in (("sync", "normal"), ("group_synch", status.get("group_synch"))):

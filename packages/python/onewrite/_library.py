@@ -98,7 +98,16 @@ def _load_by(connection: Any) -> None:
         finally:
             connection.enable_load_extension(False)
     except Exception as error:
-        raise OneWriteError(f"cannot load {path}: {error}") from error
+        raise OneWriteError(f"cannot load {_reason(path, error)}") from error
+
+
+def _reason(path: str, error: Exception) -> str:
+    """SQLite also tries the path with ".so" after it, and tells only why that failed."""
+    try:
+        ctypes.CDLL(path)
+    except OSError as reason:
+        return str(reason) if path in str(reason) else f"{path}: {reason}"
+    return f"{path}: {error}"
 
 
 def _load_by_ctypes() -> None:
@@ -128,8 +137,8 @@ def _load_by_ctypes() -> None:
         if code == 0:
             code = load_extension(database, os.fsencode(path), None, ctypes.byref(message))
         if code != 0:
-            reason = ctypes.string_at(message.value).decode() if message.value else f"SQLite's code {code}"
-            raise OneWriteError(f"cannot load {path}: {reason}")
+            said = ctypes.string_at(message.value).decode() if message.value else f"SQLite's code {code}"
+            raise OneWriteError(f"cannot load {_reason(path, OneWriteError(said))}")
     finally:
         free(message)
         close(database)

@@ -104,6 +104,19 @@ class Connect(Place):
             self.connect(f"file:{self.path}?journal_mode=delete")
         self.assertEqual([], os.listdir(self.directory))
 
+    def test_an_error_names_its_database(self):
+        for path, reason in (
+            (os.path.join(self.directory, "missing", "db"), "unable to open"),
+            (f"file:{self.path}?onewrite_layout=page5k", "unknown value 'page5k'"),
+        ):
+            with self.subTest(path=path):
+                with self.assertRaises(onewrite.OneWriteError) as raised:
+                    onewrite.connect(path)
+                said = str(raised.exception)
+                self.assertIn(reason, said)
+                self.assertIn(path.partition("?")[0].replace("file:", ""), said)
+                self.assertNotIn("automatic extension", said)
+
     def test_memory_has_no_journal(self):
         for path in (":memory:", "", "file::memory:", "file:x?mode=memory&cache=shared"):
             with self.fails("in memory"):

@@ -49,7 +49,9 @@ class Load(Place):
             except onewrite.OneWriteError as error: print(error)
         """
         said = printed(code, self.path, ONEWRITE_UPGRADE_WAL="0")
-        self.assertEqual("wal\nthe database is in wal mode, not in one of onewrite", said)
+        self.assertEqual(
+            "wal\nthe database is in wal mode, not in one of onewrite: run PRAGMA journal_mode=onewrite on it", said
+        )
 
     def test_without_enable_load_extension(self):
         code = "import onewrite, sys; from onewrite import _library; _library._load_by_ctypes()\n"
@@ -65,7 +67,7 @@ class Load(Place):
                 except _library.OneWriteError as error: print(error)
             """
             said = printed(code, ONEWRITE_EXTENSION_LIBRARY=library)
-            self.assertRegex(said, f"cannot load {re.escape(library)}: .+")
+            self.assertRegex(said, f"cannot load {re.escape(library)}: .*(too short|invalid ELF)")
 
     def test_through_a_connection(self):
         code = """if True:

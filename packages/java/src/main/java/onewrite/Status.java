@@ -93,7 +93,8 @@ final class Status {
         if (mode == null || wanted != null && !wanted.equals(mode)) {
             String found = mode != null ? mode : Driver.value(connection, "PRAGMA journal_mode");
             String named = wanted != null ? wanted : "one of onewrite";
-            throw new OneWriteException("the database is in " + found + " mode, not in " + named);
+            throw new OneWriteException("the database is in " + found + " mode, not in " + named
+                    + ": run PRAGMA journal_mode=" + (wanted != null ? wanted : USUAL) + " on it");
         }
         if (poisoned != null) {
             throw new OneWriteException("the log cannot be used any more: " + poisoned);
@@ -104,7 +105,8 @@ final class Status {
         int number = Integer.parseInt(Driver.value(connection, "PRAGMA synchronous"));
         Synchronous found = Synchronous.values()[number];
         if (found.compareTo(wanted) < 0) {
-            throw new OneWriteException("synchronous is " + found + ", not " + wanted);
+            throw new OneWriteException("synchronous is " + found + ", not " + wanted
+                    + ": run PRAGMA synchronous=" + wanted + " on each connection");
         }
         if (wanted.compareTo(Synchronous.FULL) < 0) {
             return;

@@ -72,7 +72,7 @@ class CheckTest extends Place {
     @Test
     void aProgramThatAsksForWalLeavesTheModeUnlessTheEnvironmentSaysOtherwise() throws Exception {
         assertEquals(
-                "[wal, the database is in wal mode, not in one of onewrite]",
+                "[wal, the database is in wal mode, not in one of onewrite: run PRAGMA journal_mode=onewrite on it]",
                 start("wal", path).printed().toString());
         Child child = start("wal", path).variable("ONEWRITE_UPGRADE_WAL", "onewrite");
         assertEquals("[wal, onewrite]", child.printed().toString());
