@@ -21,6 +21,7 @@ const RETRY_MS = 20;
  */
 function open(path, options = {}) {
   const { driver, mode, synchronous = 'FULL', readonly = false, timeout = 5000, ...others } = options;
+  checkOptions(others);
   const asked = modeOrAny(mode);
   const wanted = { mode: asked ?? modeIn(path), synchronous: LEVELS[levelOf(synchronous)] };
   const Driver = classOf(driver);
@@ -51,6 +52,25 @@ function nameDatabase(error, path) {
   const name = textOf(path);
   if (error instanceof OneWriteError && !error.message.includes(name)) error.message = `${name}: ${error.message}`;
   return error;
+}
+
+// What may be meant by a name in small letters without underscores.
+const OPTIONS = {
+  mode: 'mode',
+  journalmode: 'mode',
+  synchronous: 'synchronous',
+  sync: 'synchronous',
+  readonly: 'readonly',
+  timeout: 'timeout',
+  busytimeout: 'timeout',
+};
+
+/** A driver takes no notice of an option that it does not know. So one that was meant for us is an error. */
+function checkOptions(others) {
+  for (const name of Object.keys(others)) {
+    const meant = OPTIONS[name.toLowerCase().replaceAll('_', '')];
+    if (meant) throw new TypeError(`unknown option '${name}': onewrite.open takes ${meant}`);
+  }
 }
 
 /** Whether the driver of this error closes a file at once. libsql waits for the garbage collector. */

@@ -107,6 +107,9 @@ for (const name of available(SYNC_DRIVERS)) {
     it('refuses wrong words and makes no file', (t) => {
       const { directory, file } = place(t);
       assert.throws(() => open(t, file, { mode: 'wladio' }), /unknown mode 'wladio'.*onewrite, waldio, swal, direct/);
+      for (const [name, meant] of [['readOnly', 'readonly'], ['journal_mode', 'mode'], ['sync', 'synchronous']]) {
+        assert.throws(() => open(t, file, { [name]: true }), new RegExp(`unknown option '${name}'.*takes ${meant}`));
+      }
       for (const synchronous of ['FUL', 2, null]) {
         assert.throws(() => open(t, file, { synchronous }), /unknown synchronous .*OFF, NORMAL, FULL, EXTRA/);
       }

@@ -75,7 +75,8 @@ impl Database {
         self.settle()?;
         let is_free = |connection: Connection| connection.is_autocommit();
         if let Some(mode) = self.conversion_due()
-            && self.mode().is_none()
+            && self.has_nothing_of_ours()
+            && matches!(self.read_header(), Ok(None))
             && self.connection.get().is_some_and(is_free)
         {
             // If it is not possible, for example within another statement, a later one tries again.
