@@ -54,7 +54,7 @@ function nameDatabase(error, path) {
   return error;
 }
 
-// What may be meant by a name in small letters without underscores.
+// Our option for each name that is close to it, in small letters and without underscores.
 const OPTIONS = {
   mode: 'mode',
   journalmode: 'mode',
@@ -65,7 +65,7 @@ const OPTIONS = {
   busytimeout: 'timeout',
 };
 
-/** A driver takes no notice of an option that it does not know. So one that was meant for us is an error. */
+/** Drivers ignore options that they do not know, so one that is close to ours is an error. */
 function checkOptions(others) {
   for (const name of Object.keys(others)) {
     const meant = OPTIONS[name.toLowerCase().replaceAll('_', '')];

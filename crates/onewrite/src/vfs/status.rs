@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::database::Database;
 use super::environment::{JOURNAL_MODE, UPGRADE_WAL};
+use super::header::{READ_VERSION_AT, WAL_VERSION};
 use super::inner::LockLevel;
 use super::locks::Held;
 use super::settings::InUse;
@@ -16,7 +17,7 @@ use crate::commit::group_commit::Counts;
 use crate::commit::group_synch::Sizes;
 use crate::log::memory::MAX_BYTES;
 use crate::log::packed::Compressed;
-use crate::mode::SyncPolicy;
+use crate::mode::{JournalMode, SyncPolicy};
 use crate::storage::IoCounts;
 use crate::storage::pace::{self, Pace};
 use crate::wal::faults::Fault;
@@ -177,12 +178,12 @@ fn requested(database: &Database) -> Option<Asked> {
     Some(Asked {
         mode: mode.name(),
         by,
-        why_not: (database.mode() != Some(mode)).then(|| why_not(database)),
+        why_not: (database.mode() != Some(mode)).then(|| why_not(database, mode)),
     })
 }
 
 /// Why the database is not in the requested mode.
-fn why_not(database: &Database) -> String {
+fn why_not(database: &Database, wanted: JournalMode) -> String {
     let failure = database.first_lock.conversion_failure.borrow();
     if let Some(kept_out) = database.guard.kept_out.get() {
         return kept_out.why.to_owned();
@@ -197,8 +198,18 @@ fn why_not(database: &Database) -> String {
             "the program has named another mode".to_owned()
         }
         None if database.read_only => "the connection is read-only".to_owned(),
+        None if is_in_wal(database) => {
+            format!(
+                "the database is in SQLite's wal, chosen before: PRAGMA journal_mode={wanted} changes it"
+            )
+        }
         None => "no statement that could change the mode has run yet".to_owned(),
     }
+}
+
+fn is_in_wal(database: &Database) -> bool {
+    let header = database.read_header();
+    matches!(header, Ok(Some(header)) if header[READ_VERSION_AT] == WAL_VERSION)
 }
 
 fn why_sync(log: Option<&SharedLog>, policy: SyncPolicy) -> Option<String> {

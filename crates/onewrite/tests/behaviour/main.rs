@@ -15,6 +15,7 @@ mod random;
 mod readonly;
 mod reference;
 mod replaced;
+mod requested;
 #[path = "../common/rows.rs"]
 mod rows;
 #[path = "../common/scratch.rs"]

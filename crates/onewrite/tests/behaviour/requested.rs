@@ -1,0 +1,189 @@
+//! The mode that the URI or the environment asks for: when the database gets it, and what is said if
+//! it does not. Words that mean nothing are loud.
+
+use rusqlite::OpenFlags;
+
+use super::settings::heard;
+use super::{open, open_flags, sql, status, stock};
+
+#[test]
+fn a_uri_that_names_no_journal_mode_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let uri = format!("file:{}?journal_mode=waldo", path.display());
+    let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_URI;
+    let refused = open_flags(uri.as_ref(), "onewrite", flags)
+        .and_then(|db| db.execute_batch("CREATE TABLE t(x)"))
+        .expect_err("no mode has this name")
+        .to_string();
+    for told in [
+        "unknown value 'waldo'",
+        "use direct, waldio, swal, onewrite",
+        "db",
+    ] {
+        assert!(refused.contains(told), "{refused}");
+    }
+}
+
+/// A program that opens a new database and asks at once is told what it gets.
+#[test]
+fn a_new_database_has_the_requested_mode_from_the_first_statement() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_URI;
+    for mode in ["onewrite", "waldio", "swal", "direct"] {
+        for first in ["PRAGMA journal_mode", "PRAGMA onewrite_status"] {
+            let path = directory.path().join(format!("{mode} {first}"));
+            let uri = format!("file:{}?journal_mode={mode}", path.display());
+            let db = open_flags(uri.as_ref(), "onewrite", flags).expect("a connection");
+            assert!(sql(&db, first).contains(mode), "{mode}: {first}");
+            let status = status(&db);
+            assert_eq!(status["mode"], mode);
+            let requested = serde_json::json!({"mode": mode, "by": "URI", "why_not": null});
+            assert_eq!(status["requested"], requested);
+            sql(&db, "CREATE TABLE t(x)");
+            assert_eq!(sql(&db, "PRAGMA journal_mode"), mode);
+        }
+    }
+}
+
+/// By the table-valued function the column has a name that drivers can ask for.
+#[test]
+fn the_mode_has_a_column_of_its_name() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let uri = format!("file:{}?journal_mode=onewrite", path.display());
+    let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_URI;
+    let db = open_flags(uri.as_ref(), "onewrite", flags).expect("a connection");
+    let named = "SELECT journal_mode FROM pragma_journal_mode";
+    // A statement that runs cannot change the mode of a new database. The next one does.
+    sql(&db, named);
+    assert_eq!(sql(&db, "PRAGMA journal_mode"), "onewrite");
+    assert_eq!(sql(&db, named), "onewrite");
+}
+
+/// The mode cannot change within a transaction, so it changes later.
+#[test]
+fn a_transaction_that_asks_for_the_mode_goes_on() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let uri = format!("file:{}?journal_mode=onewrite", path.display());
+    let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_URI;
+    let db = open_flags(uri.as_ref(), "onewrite", flags).expect("a connection");
+    sql(&db, "BEGIN");
+    assert_eq!(sql(&db, "PRAGMA journal_mode"), "delete");
+    let why = &status(&db)["requested"]["why_not"];
+    assert_eq!(why, "no statement that could change the mode has run yet");
+    sql(&db, "CREATE TABLE t(x)");
+    sql(&db, "COMMIT");
+    assert_eq!(sql(&db, "PRAGMA journal_mode"), "onewrite");
+    assert_eq!(sql(&db, "SELECT count(*) FROM t"), "0");
+}
+
+#[test]
+fn the_status_says_why_the_requested_mode_is_not_in_use() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let other = stock(&path);
+    sql(&other, "CREATE TABLE t(x)");
+    sql(&other, "BEGIN");
+    sql(&other, "SELECT * FROM t");
+    let uri = format!("file:{}?journal_mode=onewrite", path.display());
+    let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_URI;
+    let db = open_flags(uri.as_ref(), "onewrite", flags).expect("a connection");
+    let told = status(&db);
+    assert_eq!(told["mode"], serde_json::Value::Null);
+    let why = told["requested"]["why_not"].as_str().unwrap_or_default();
+    assert!(why.contains("another connection"), "{told}");
+    drop(other);
+    sql(&db, "PRAGMA journal_mode=delete");
+    assert_eq!(status(&db)["requested"]["mode"], "onewrite");
+}
+
+#[test]
+fn words_that_mean_nothing_are_warnings_in_the_status() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let cases: [(&[(&str, &str)], &str); 6] = [
+        (
+            &[("ONEWRITE_JOURNAL_MODE", "waldo")],
+            "ONEWRITE_JOURNAL_MODE: unknown value 'waldo'",
+        ),
+        (
+            &[("ONEWRITE_UPGRADE_WAL", "wadlio")],
+            "ONEWRITE_UPGRADE_WAL: unknown value 'wadlio'",
+        ),
+        (
+            &[("ONEWRITE_LAYOUT", "page5k")],
+            "ONEWRITE_LAYOUT: onewrite_layout: unknown value 'page5k'",
+        ),
+        (
+            &[("ONEWRITE_LOG", "paper")],
+            "ONEWRITE_LOG: unknown value 'paper': use stderr or sqlite",
+        ),
+        (
+            &[("ONEWRITE_MAKE_DEFAULT", "si")],
+            "ONEWRITE_MAKE_DEFAULT: unknown value 'si': use 1 or 0",
+        ),
+        (&[("ONEWRITE_JOURNAL_MODE", "onewrite")], ""),
+    ];
+    for (number, (variables, told)) in cases.into_iter().enumerate() {
+        let usual = [("ONEWRITE_MAKE_DEFAULT", "yes")];
+        let path = directory.path().join(number.to_string());
+        let (_, errors) = heard(&path, &[&usual, variables].concat());
+        let lines = errors.lines().filter(|line| line.starts_with("onewrite: "));
+        // Each is told once, however many connections meet it.
+        assert_eq!(lines.count(), usize::from(!told.is_empty()), "{errors}");
+        assert!(errors.contains(told), "{told}: {errors}");
+    }
+}
+
+#[test]
+fn a_file_with_the_name_of_a_uri_is_noticed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("file:app.db?vfs=onewrite");
+    let db = open_flags(
+        &path,
+        "onewrite",
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE,
+    )
+    .expect("a connection");
+    let warnings = &status(&db)["warnings"];
+    let told = warnings[0].as_str().unwrap_or_default();
+    assert!(
+        told.contains("took this one for a file's name"),
+        "{warnings}"
+    );
+}
+
+/// Most drivers hide SQLite's log.
+#[test]
+fn the_log_goes_to_standard_error_where_the_environment_says_so() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for (log, expected) in [("stderr", true), ("sqlite", false)] {
+        let path = directory.path().join(log);
+        let db = open(&path);
+        sql(&db, "PRAGMA journal_mode=onewrite");
+        sql(&db, "CREATE TABLE t(x)");
+        drop(db);
+        let other = stock(&path);
+        sql(&other, "BEGIN");
+        sql(&other, "SELECT * FROM t");
+        let variables = [("ONEWRITE_MAKE_DEFAULT", "1"), ("ONEWRITE_LOG", log)];
+        let (_, errors) = heard(&path, &variables);
+        let told = errors.contains("used in wal, not in its journal mode onewrite");
+        assert_eq!(told, expected, "{errors}");
+    }
+}
+
+#[test]
+fn a_database_in_stock_wal_stays_there_and_the_status_says_why() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    sql(&stock(&path), "PRAGMA journal_mode=wal");
+    let uri = format!("file:{}?journal_mode=onewrite", path.display());
+    let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_URI;
+    let db = open_flags(uri.as_ref(), "onewrite", flags).expect("a connection");
+    assert_eq!(sql(&db, "PRAGMA journal_mode"), "wal");
+    let why = status(&db)["requested"]["why_not"].to_string();
+    assert!(why.contains("PRAGMA journal_mode=onewrite"), "{why}");
+    assert_eq!(sql(&db, "PRAGMA journal_mode=onewrite"), "onewrite");
+}
