@@ -18,6 +18,10 @@ export interface Status {
   /** Its own faults in WAL mode. */
   sqlite_faults: string[];
   mode: Mode | null;
+  /** The level of the connection. */
+  synchronous: 'off' | 'normal' | 'full' | 'extra' | null;
+  /** Words of the environment that mean nothing. */
+  warnings: string[];
   /** Whether SQLite without onewrite is kept off now. */
   guarded: boolean;
   [field: string]: unknown;

@@ -165,8 +165,8 @@ impl Database {
     fn status_pragma(&self) -> Answer {
         // A status without the database's mode would be of little use. But it must work even if the
         // database cannot be read.
-        let _ = self.settle_with_request();
-        Answer::Text(status::json(self))
+        let is_readable = self.settle_with_request().is_ok();
+        Answer::Text(status::json(self, is_readable))
     }
 
     fn reserve_bytes(&self, value: Option<&str>) -> Answer {

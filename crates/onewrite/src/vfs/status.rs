@@ -42,6 +42,8 @@ struct Status<'a> {
     sqlite_faults: Vec<String>,
     /// Our mode; null in SQLite's own modes.
     mode: Option<&'static str>,
+    /// `PRAGMA synchronous` of this connection; null if it cannot be asked.
+    synchronous: Option<&'static str>,
     /// The mode that the database remembers but does not use now, and why.
     kept_out_of: Option<KeptOut>,
     /// The mode that the URI or the environment asks for.
@@ -119,14 +121,15 @@ struct LogStatus<'a> {
     poisoned: Option<&'a str>,
 }
 
-/// The status of a database.
-pub fn json(database: &Database) -> String {
+/// The status of a database. If it is not readable now, no statement waits for it once more.
+pub fn json(database: &Database, is_readable: bool) -> String {
     let settings = database.settings.get();
     let log = database.log();
     let connection = database.connection.get();
     // Before anything is borrowed: a statement may fail, and notes its error.
     let sqlite =
         connection.and_then(|connection| connection.query("SELECT sqlite_version()").ok()?);
+    let synchronous = is_readable.then(|| synchronous(database)).flatten();
     let error = database.last_error.borrow();
     let set_aside = database.guard.set_aside.borrow();
     let faults = Fault::of(sqlite.as_deref().unwrap_or_default());
@@ -137,6 +140,7 @@ pub fn json(database: &Database) -> String {
         sqlite,
         sqlite_faults: faults.iter().map(Fault::to_string).collect(),
         mode: database.mode().map(|mode| mode.name()),
+        synchronous,
         kept_out_of: database.guard.kept_out.get().map(|kept_out| KeptOut {
             mode: kept_out.mode.map(|mode| mode.name()),
             why: kept_out.why,
@@ -165,6 +169,13 @@ pub fn json(database: &Database) -> String {
         error: error.as_deref(),
     };
     serde_json::to_string(&status).unwrap_or_else(|e| format!("{{\"error\":\"{e}\"}}"))
+}
+
+fn synchronous(database: &Database) -> Option<&'static str> {
+    let (connection, schema) = database.connection_and_schema().ok()??;
+    let answer = connection.query(&format!("PRAGMA {schema}.synchronous"));
+    let level: usize = answer.ok()??.parse().ok()?;
+    ["off", "normal", "full", "extra"].get(level).copied()
 }
 
 fn requested(database: &Database) -> Option<Asked> {

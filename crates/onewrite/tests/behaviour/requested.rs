@@ -187,3 +187,14 @@ fn a_database_in_stock_wal_stays_there_and_the_status_says_why() {
     assert!(why.contains("PRAGMA journal_mode=onewrite"), "{why}");
     assert_eq!(sql(&db, "PRAGMA journal_mode=onewrite"), "onewrite");
 }
+
+#[test]
+fn the_status_has_the_level_of_its_connection() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let db = open(&directory.path().join("db"));
+    sql(&db, "PRAGMA journal_mode=onewrite");
+    for level in ["off", "normal", "full", "extra"] {
+        sql(&db, &format!("PRAGMA synchronous={level}"));
+        assert_eq!(status(&db)["synchronous"], level);
+    }
+}
