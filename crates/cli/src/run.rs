@@ -1,14 +1,19 @@
 //! `onewrite run`: an unchanged program under a journal mode of onewrite.
 
-use std::ffi::OsString;
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
+use std::time::Duration;
 
-use onewrite_record::{EXTENSION_VARIABLE, REPORT_VARIABLE};
+use onewrite_record::{EXTENSION_VARIABLE, OPENED, REPORT_VARIABLE};
 use onewrite_workload::mode::{Mode, Vfs};
 
 use crate::forward::Forward;
-use crate::{Outcome, preload};
+use crate::inspect::DatabaseHeader;
+use crate::{Outcome, backup, preload};
 
 /// The text below the options of `run --help`.
 pub const AFTER_HELP: &str = "\
@@ -19,6 +24,9 @@ of their own. Then nothing changes, and this command says so. Every process that
 A database gets the mode where its program asks for no journal mode, or for WAL. Where the program asks for \
 another of SQLite's own (PRAGMA journal_mode=delete), it gets that. The program gets the answer \"wal\". A connection that names a VFS \
 keeps it. Where the mode is not possible for a database, it gets WAL, or keeps the mode that it has.
+
+Signals that are sent to this command go on to the program. When the program has ended, also by a kill, the \
+databases that it left open are closed, so that any SQLite can open them.
 
 This command sets these variables; set them yourself to do without it:
   LD_PRELOAD=libonewrite_preload.so ONEWRITE_RUN_EXTENSION=.../libonewrite.so
@@ -90,8 +98,34 @@ pub fn preloaded(command: &[OsString], variables: &[(&str, &str)]) -> Result<End
     let status = signals
         .wait(&mut child)
         .map_err(|error| format!("cannot wait for the program: {error}"))?;
-    let told = fs::read_to_string(report.path()).unwrap_or_default();
+    let told = fs::read(report.path()).unwrap_or_default();
+    close_for(&told);
+    let told = String::from_utf8_lossy(&told).into_owned();
     Ok(Ended::Exited(status, told))
+}
+
+/// A program that is killed, or exits without closing a database, leaves it guarded. So this opens
+/// each database that it had, and closes it.
+fn close_for(told: &[u8]) {
+    let opened = told
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| line.strip_prefix(OPENED.as_bytes()));
+    let opened: BTreeSet<&Path> = opened
+        .map(|path| Path::new(OsStr::from_bytes(path)))
+        .collect();
+    for path in opened {
+        let header = DatabaseHeader::read(path);
+        if header.is_none_or(|header| header.guard.is_none()) {
+            continue;
+        }
+        // It must not wait for others: whoever closes last, or opens next, does the same.
+        let closed = onewrite::register()
+            .map_err(|error| error.to_string())
+            .and_then(|()| backup::open_source(path, Duration::ZERO).map_err(|e| e.to_string()));
+        if let Err(error) = closed {
+            eprintln!("onewrite: {} is still guarded: {error}", path.display());
+        }
+    }
 }
 
 /// Runs the program.

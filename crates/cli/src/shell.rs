@@ -4,12 +4,9 @@
 //! database keeps its own.
 
 use std::ffi::OsString;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
-use crate::inspect::DatabaseHeader;
-use crate::{Outcome, backup, preload, run};
+use crate::{Outcome, preload, run};
 
 /// The text below the options of `shell --help`.
 pub const AFTER_HELP: &str = "\
@@ -72,23 +69,9 @@ pub fn run(args: &Args) -> Outcome {
         run::Ended::NotStarted(code) => return Ok(code),
         run::Ended::Exited(status, told) => (status, told),
     };
-    close_for_the_shell(&args.database);
     if told.lines().any(|line| line.starts_with("failed")) {
         // The library has said why. The shell's output is not to be trusted.
         return Err("the shell ran without onewrite".to_owned());
     }
     Ok(preload::exit_code(status))
-}
-
-/// Where SQL among its arguments fails, the shell ends without closing the database. As after a kill,
-/// the database is then guarded until somebody opens it. So this opens and closes it.
-fn close_for_the_shell(database: &Path) {
-    let header = DatabaseHeader::read(database);
-    if header.is_none_or(|header| header.guard.is_none()) || onewrite::register().is_err() {
-        return;
-    }
-    // It must not wait for others: whoever closes last, or opens next, does the same.
-    if let Ok(path) = fs::canonicalize(database) {
-        let _ = backup::open_source(&path, Duration::ZERO);
-    }
 }

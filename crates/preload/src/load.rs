@@ -1,6 +1,7 @@
 //! `onewrite run`: loads the onewrite extension before the program opens its first database. The
 //! extension is then the default VFS.
 
+use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -8,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 use std::sync::Mutex;
 
-use onewrite_record::{EXTENSION_VARIABLE, REPORT_VARIABLE};
+use onewrite_record::{EXTENSION_VARIABLE, OPENED, REPORT_VARIABLE};
 
 use crate::environment;
 use crate::real::Real;
@@ -41,21 +42,42 @@ pub fn extension(real: &'static Real) {
     if let Err(why) = &result {
         say(&format!("this program runs without onewrite: {why}"));
     }
-    report(result);
+    let line = match result {
+        Ok(()) => format!("loaded {}", std::process::id()),
+        Err(why) => format!("failed {} {why}", std::process::id()),
+    };
+    report(line.as_bytes());
+}
+
+/// Whether `onewrite run` waits for this program.
+pub fn is_run() -> bool {
+    environment::variable(REPORT_VARIABLE).is_some()
+}
+
+/// Reports a database that the program has opened, once. If the program leaves it guarded, the
+/// command recovers it.
+pub fn database(path: &[u8]) {
+    static REPORTED: Mutex<BTreeSet<Vec<u8>>> = Mutex::new(BTreeSet::new());
+    // A database in memory has no path.
+    if path.is_empty() || path.contains(&b'\n') {
+        return;
+    }
+    let is_new = REPORTED
+        .lock()
+        .is_ok_and(|mut all| all.insert(path.to_vec()));
+    if is_new {
+        report(&[OPENED.as_bytes(), path].concat());
+    }
 }
 
 /// Reports a line to the command that started this program.
-fn report(result: Result<(), String>) {
+fn report(line: &[u8]) {
     let Some(file) = environment::variable(REPORT_VARIABLE) else {
         return;
     };
-    let line = match result {
-        Ok(()) => format!("loaded {}\n", std::process::id()),
-        Err(why) => format!("failed {} {why}\n", std::process::id()),
-    };
-    // If the report fails, only a message is missing.
+    // If the report fails, a message is missing, or the next open recovers the database.
     if let Ok(mut file) = OpenOptions::new().append(true).open(file) {
-        let _ = file.write_all(line.as_bytes());
+        let _ = file.write_all(&[line, b"\n"].concat());
     }
 }
 

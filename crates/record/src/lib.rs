@@ -27,5 +27,8 @@ pub const SOCKET_VARIABLE: &str = "ONEWRITE_RECORD";
 pub const EXTENSION_VARIABLE: &str = "ONEWRITE_RUN_EXTENSION";
 
 /// The environment variable that names the file to which the preloaded library reports the result
-/// of that load. Each process writes one line.
+/// of that load. Each process writes one line, and one for each database that it opens.
 pub const REPORT_VARIABLE: &str = "ONEWRITE_RUN_REPORT";
+
+/// Begins the line for a database. Its full path follows.
+pub const OPENED: &str = "opened ";

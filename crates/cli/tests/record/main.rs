@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod programs;
+mod stopped;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

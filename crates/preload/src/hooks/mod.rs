@@ -178,7 +178,8 @@ unsafe fn opened(
         true => return,
         false => unsafe { *handle },
     };
-    if code != OK || db.is_null() || !is_recorded() {
+    let is_asked_for = is_wanted() || load::is_run();
+    if code != OK || db.is_null() || !is_asked_for || !state::is_outermost() {
         return;
     }
     let path = match real.db_filename {
@@ -190,6 +191,10 @@ unsafe fn opened(
         true => path,
         false => full_path(&path),
     };
+    load::database(&path);
+    if !is_wanted() {
+        return;
+    }
     // SAFETY: it takes nothing and returns a text that stays valid.
     let version = real
         .libversion
