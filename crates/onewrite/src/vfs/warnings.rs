@@ -6,7 +6,6 @@ use std::sync::Mutex;
 
 use super::database::Database;
 use super::{environment, ffi, host};
-use crate::sync;
 
 /// The most different warnings of a process that go to standard error.
 const MOST: usize = 16;
@@ -28,11 +27,15 @@ impl Database {
 /// Warns where no database is open.
 pub(super) fn warn(message: &str) {
     host::log(ffi::SQLITE_WARNING, message);
-    let mut seen = sync::lock_static(&SEEN);
-    if seen.len() < MOST && !seen.iter().any(|known| known == message) {
+    // Without waiting: a fork may have left it locked for ever. The status has the warning in any case.
+    let Ok(mut seen) = SEEN.try_lock() else {
+        return;
+    };
+    let is_new = seen.len() < MOST && !seen.iter().any(|known| known == message);
+    if is_new {
         seen.push(message.to_owned());
-        if !environment::logs_to_stderr().unwrap_or(false) {
-            eprintln!("onewrite: {message}");
-        }
+    }
+    if is_new && !environment::logs_to_stderr().unwrap_or(false) {
+        eprintln!("onewrite: {message}");
     }
 }
