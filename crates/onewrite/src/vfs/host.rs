@@ -13,6 +13,7 @@ use std::sync::Mutex;
 
 use super::environment;
 use super::ffi::{self, Api, sqlite3, sqlite3_file, sqlite3_vfs};
+use super::warnings::print;
 use crate::storage::Patience;
 use crate::sync;
 
@@ -99,7 +100,7 @@ pub fn log(code: c_int, message: &str) {
     // SAFETY: a constant format with one string.
     unsafe { (host.api.log)(code, c"%s".as_ptr(), text.as_ptr()) }
     if environment::logs_to_stderr().unwrap_or(false) {
-        eprintln!("onewrite: {message}");
+        print(message);
     }
     // The application gets the message, and may have used another SQLite.
     enter(host);

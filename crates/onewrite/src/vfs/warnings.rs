@@ -2,6 +2,7 @@
 //! `onewrite_status` and in SQLite's log. Most drivers hide both, so each is also a line on standard
 //! error, once in a process.
 
+use std::io::{self, Write};
 use std::sync::Mutex;
 
 use super::database::Database;
@@ -36,6 +37,11 @@ pub(super) fn warn(message: &str) {
         seen.push(message.to_owned());
     }
     if is_new && !environment::logs_to_stderr().unwrap_or(false) {
-        eprintln!("onewrite: {message}");
+        print(message);
     }
+}
+
+/// Prints a line on standard error. `eprintln!` would panic where that is a closed pipe.
+pub(super) fn print(message: &str) {
+    let _ = writeln!(io::stderr(), "onewrite: {message}");
 }
