@@ -68,8 +68,8 @@ def build(target):
     for path in [root, *(path for path in root.rglob("*") if path.is_dir() and not path.is_symlink())]:
         path.chmod(0o755)
     # It sorts the names, and no file is younger than the moment. With several threads xz makes other bytes.
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(commit_time()), "LC_ALL": "C"}
-    run(["dpkg-deb", "--root-owner-group", "--threads-max=1", "-Zxz", "--build", root, deb(target)], env=environment)
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(commit_time()), "DPKG_DEB_THREADS_MAX": "1"}
+    run(["dpkg-deb", "--root-owner-group", "-Zxz", "--build", root, deb(target)], env=environment)
 
 
 def write(path, contents):
