@@ -145,8 +145,19 @@ fn succeeded(output: Output) -> String {
 
 /// Compiles the program in `directory` with these additional arguments, and runs it on a database.
 fn compile_and_run(directory: &Path, arguments: &[&str]) {
+    compile(directory, PROGRAM, arguments);
+    let output = Command::new(directory.join("program"))
+        .arg(directory.join("test.db"))
+        .env_remove("ONEWRITE_MAKE_DEFAULT")
+        .env_remove("ONEWRITE_JOURNAL_MODE")
+        .output();
+    assert_eq!(succeeded(output.expect("the program")), "done\n");
+}
+
+/// Makes `program` in `directory`.
+fn compile(directory: &Path, text: &str, arguments: &[&str]) {
     let source = directory.join("program.c");
-    std::fs::write(&source, PROGRAM).expect("a source file");
+    std::fs::write(&source, text).expect("a source file");
     let program = directory.join("program");
     let compiled = Command::new("cc")
         .args([
@@ -164,12 +175,6 @@ fn compile_and_run(directory: &Path, arguments: &[&str]) {
         .args(arguments)
         .output();
     succeeded(compiled.expect("a C compiler"));
-    let output = Command::new(&program)
-        .arg(directory.join("test.db"))
-        .env_remove("ONEWRITE_MAKE_DEFAULT")
-        .env_remove("ONEWRITE_JOURNAL_MODE")
-        .output();
-    assert_eq!(succeeded(output.expect("the program")), "done\n");
 }
 
 #[test]
@@ -214,6 +219,24 @@ fn a_c_program_with_the_systems_sqlite_uses_it() {
     let mut arguments = vec![path_text(static_library()), "-lsqlite3"];
     arguments.extend(LIBRARIES);
     compile_and_run(directory.path(), &arguments);
+    compile(directory.path(), &example("c"), &arguments);
+    let mut program = Command::new(directory.path().join("program"));
+    succeeded(
+        program
+            .current_dir(&directory)
+            .output()
+            .expect("the program"),
+    );
+    assert!(directory.path().join("app.db").exists());
+}
+
+/// The example of a language in docs/languages.md.
+fn example(language: &str) -> String {
+    let page = include_str!("../../../docs/languages.md");
+    let (_, from) = page
+        .split_once(&format!("```{language}\n"))
+        .expect("an example");
+    from.split_once("```").expect("its end").0.to_owned()
 }
 
 /// A process may hold several SQLites, and each gets the VFS. It may also unload one and load it
