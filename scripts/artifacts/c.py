@@ -3,14 +3,20 @@ import os
 import shlex
 import subprocess
 import tarfile
+from pathlib import Path
 
 from .common import (
-    BUILT, DIST, LIBRARY, PLACES, ROOT, fresh, licenses, run, sqlite_source, survives_a_kill, version, write_tar,
+    BUILT, DIST, LIBRARY, PLACES, ROOT, fail, fresh, licenses, run, sqlite_source, survives_a_kill, version, write_tar,
 )
 
 TOOLS, TEST_TOOLS = (), ("cc", "pkg-config")
 HEADER = ROOT / "crates/onewrite/include/onewrite.h"
 STATIC = "libonewrite.a"
+PLAIN = ROOT / "packages/tests/plain.c"
+# For the static library.
+GLIBC_LIBRARIES = "-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc"
+# gcc links its unwinder by itself.
+MUSL_LIBRARIES = "-lc"
 # The linker would take the extension for -lonewrite. The program brings its SQLite.
 PKG_CONFIG = """\
 prefix=${{pcfiledir}}/../..
@@ -19,7 +25,7 @@ Name: onewrite
 Description: Durable SQLite commits in one device write
 Version: {version}
 Cflags: -I${{prefix}}/include
-Libs: ${{prefix}}/lib/libonewrite.a -lgcc_s -lutil -lrt -lpthread -lm -ldl -lc
+Libs: ${{prefix}}/lib/libonewrite.a {libraries}
 """
 
 
@@ -35,13 +41,17 @@ def static_library(target):
     return BUILT / target.triple / "release" / STATIC
 
 
+def pkg_config(target):
+    return PKG_CONFIG.format(version=version(), libraries=MUSL_LIBRARIES if target.is_musl else GLIBC_LIBRARIES)
+
+
 def make(targets):
     for target in targets:
         files = licenses() | {
             "include/onewrite.h": HEADER.read_bytes(),
             f"lib/{LIBRARY}": (DIST / target.name / LIBRARY).read_bytes(),
             f"lib/{STATIC}": static_library(target).read_bytes(),
-            "lib/pkgconfig/onewrite.pc": PKG_CONFIG.format(version=version()).encode(),
+            "lib/pkgconfig/onewrite.pc": pkg_config(target).encode(),
         }
         write_tar(archive(target), {f"{directory(target)}/{name}": contents for name, contents in files.items()})
 
@@ -49,11 +59,9 @@ def make(targets):
 def test(target):
     """Programs that load the extension, and that are linked with the static library."""
     place = fresh(PLACES / "c")
-    with tarfile.open(archive(target)) as installed:
-        installed.extractall(place)
+    library = unpacked(target, place) / "lib"
     sqlite = sqlite_source()
     run(["cc", "-O0", "-c", "-o", place / "sqlite3.o", sqlite / "sqlite3.c"])
-    library = place / directory(target) / "lib"
     linked = words_of_pkg_config(library / "pkgconfig")
     for name, words in (("loaded", []), ("linked", ["-DLINKED", *linked])):
         program = place / name
@@ -62,7 +70,21 @@ def test(target):
         survives_a_kill(f"C, {name}", [program, library / LIBRARY], fresh(place / f"{name}-data"))
 
 
+def unpacked(target, place):
+    with tarfile.open(archive(target)) as installed:
+        installed.extractall(place)
+    return place / directory(target)
+
+
 def words_of_pkg_config(directory):
     environment = {**os.environ, "PKG_CONFIG_PATH": str(directory)}
     command = ["pkg-config", "--cflags", "--libs", "onewrite"]
     return shlex.split(subprocess.check_output(command, env=environment, text=True))
+
+
+def expect_mode(what, database):
+    """After `onewrite run` of packages/tests/plain.c: the mode was in use, and it is a database of stock SQLite."""
+    # Byte 19 is 2 in WAL mode.
+    if not Path(f"{database}-onewrite").exists() or database.read_bytes()[19] != 2:
+        fail(f"{what}: onewrite run did not use the mode, or left the database guarded")
+    print(f"{what}: onewrite run used the mode, and left a database of stock SQLite")

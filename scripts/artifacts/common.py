@@ -20,6 +20,7 @@ PLACES = ROOT / "target/release-test"
 LIBRARY = "libonewrite.so"
 LICENSES = ("LICENSE-APACHE", "LICENSE-MIT")
 GLIBC = (2, 17)
+MUSL = (1, 2)
 # A program that hangs fails after this.
 MOST_SECONDS = 600
 
@@ -35,6 +36,16 @@ class Target:
     # The emulator of another machine's programs, and Debian's libraries for it.
     qemu: str = ""
     libraries: str = ""
+    # musl's loader, which starts programs on a machine with glibc, too.
+    loader: str = ""
+
+    @property
+    def is_musl(self):
+        return self.triple.endswith("musl")
+
+    @property
+    def processor(self):
+        return self.name.removesuffix("-musl")
 
 
 def run(command, **options):

@@ -14,7 +14,7 @@ use onewrite_cli::{
 /// Durable SQLite commits in one device write: measure, explain and repair.
 #[derive(Parser)]
 #[command(name = "onewrite", version, arg_required_else_help = true)]
-struct Cli {
+pub struct Cli {
     #[command(subcommand)]
     command: Command,
 }
