@@ -2,7 +2,7 @@
 //
 //     node platform-package.js TARGET LIBRARY DIRECTORY
 //
-// TARGET is one of scripts/release: x86_64, aarch64 or armv7. LIBRARY is the extension for it.
+// TARGET is one of scripts/release, such as x86_64 or aarch64-musl. LIBRARY is the extension for it.
 'use strict';
 
 const fs = require('fs');
@@ -10,26 +10,32 @@ const path = require('path');
 const { LIBRARY, PLATFORMS } = require('./lib/platforms');
 const main = require('./package.json');
 
-function manifest({ target, name, cpu }) {
+const NEEDS = { glibc: 'glibc 2.17 or later', musl: 'musl 1.2 or later' };
+
+function manifest({ target, name, cpu, libc }) {
   return {
     name,
     version: main.version,
-    description: `The SQLite extension onewrite, for Linux on ${target} with glibc 2.17 or later`,
+    description: `The SQLite extension onewrite, for Linux on ${target.split('-')[0]} with ${NEEDS[libc]}`,
     license: main.license,
     os: ['linux'],
     cpu: [cpu],
-    libc: ['glibc'],
+    libc: [libc],
     files: [LIBRARY],
     preferUnplugged: true,
   };
 }
 
-/** Fails unless the library is for this machine: ELF's class (1: 32 bits, 2: 64 bits) and machine. */
-function checkElf({ target, elf }, library) {
-  const head = fs.readFileSync(library).subarray(0, 20);
+/** Fails unless the library is for this machine: ELF's class (1: 32 bits, 2: 64 bits), machine, C library. */
+function checkElf({ target, elf, libc }, library) {
+  const bytes = fs.readFileSync(library);
+  const head = bytes.subarray(0, 20);
   const isElf = head.length === 20 && head.toString('latin1', 0, 4) === '\x7fELF';
   const found = isElf ? { class: head[4], machine: head.readUInt16LE(18) } : {};
-  if (found.class !== elf.class || found.machine !== elf.machine) fail(`${library} is no library for ${target}`);
+  // A library names the C library that it needs: musl's is libc.so.
+  const needed = bytes.includes('libc.so.6') ? 'glibc' : 'musl';
+  const isRight = found.class === elf.class && found.machine === elf.machine && needed === libc;
+  if (!isRight) fail(`${library} is no library for ${target}`);
 }
 
 function fail(text) {

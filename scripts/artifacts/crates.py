@@ -8,8 +8,8 @@ from .common import DIST, PLACES, ROOT, clean_environment, fresh, output, print_
 TOOLS, TEST_TOOLS = (), ("cc",)
 # Each needs those before it.
 CRATES = ("onewrite-common", "onewrite")
-# Where cargo builds them, with the dependencies that it has compiled for other things.
-BUILT = ROOT / "target"
+# Where cargo builds them. In `target` it would take dependencies with other profiles.
+BUILT = ROOT / "target/crates"
 
 # A user's project, outside the workspace around it.
 MANIFEST = """\

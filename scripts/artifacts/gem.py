@@ -9,7 +9,13 @@ from .common import (
 TOOLS, TEST_TOOLS = ("gem",), ("gem", "ruby")
 SOURCE = ROOT / "packages/ruby"
 # RubyGems' names of the machines, without a part of their own for the ABI of 32-bit ARM.
-PLATFORMS = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu", "armv7": "arm-linux-gnu"}
+PLATFORMS = {
+    "x86_64": "x86_64-linux-gnu",
+    "aarch64": "aarch64-linux-gnu",
+    "armv7": "arm-linux-gnu",
+    "x86_64-musl": "x86_64-linux-musl",
+    "aarch64-musl": "aarch64-linux-musl",
+}
 
 
 def path(target):

@@ -24,7 +24,10 @@ def make(targets):
     sources = [path for path in SOURCE.iterdir() if path.is_file() and not path.name.endswith("_test.go")]
     files = licenses() | {path.name: path.read_bytes() for path in sources}
     files |= {f"lib/linux_{processor}/.keep": b"" for processor in PROCESSORS.values()}
+    # A program embeds one file for its processor, whatever its C library.
     for target in targets:
+        if target.is_musl:
+            continue
         files[f"lib/linux_{PROCESSORS[target.name]}/{LIBRARY}"] = (DIST / target.name / LIBRARY).read_bytes()
     write_tar(archive(), {f"{directory()}/{name}": contents for name, contents in files.items()})
 

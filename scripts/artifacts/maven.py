@@ -46,7 +46,7 @@ PROJECT = """\
 def make(targets):
     natives = fresh(ROOT / "target/natives")
     for target in targets:
-        place = natives / f"onewrite/linux-{target.name}"
+        place = natives / f"onewrite/linux-{'musl-' if target.is_musl else ''}{target.processor}"
         place.mkdir(parents=True)
         shutil.copyfile(DIST / target.name / LIBRARY, place / LIBRARY)
     # Nothing of an earlier build stays.

@@ -7,7 +7,7 @@ import time
 import zipfile
 
 from .common import (
-    DIST, GLIBC, PLACES, ROOT, clean_environment, commit_time, fail, fresh, licenses, print_size, run, version,
+    DIST, GLIBC, MUSL, PLACES, ROOT, clean_environment, commit_time, fail, fresh, licenses, print_size, run, version,
 )
 
 TOOLS, TEST_TOOLS = (), ()
@@ -57,6 +57,8 @@ def metadata():
 
 
 def platforms(target):
+    if target.is_musl:
+        return [f"musllinux_{MUSL[0]}_{MUSL[1]}_{target.wheel}"]
     return [f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{target.wheel}", f"manylinux2014_{target.wheel}"]
 
 
@@ -81,6 +83,16 @@ def write(target):
             add(name, contents, is_program)
         name = f"onewrite-{version()}.dist-info/RECORD"
         add(name, "".join([*record, f"{name},,\n"]).encode(), False)
+
+
+def installed_command(target):
+    """Installs the wheel as on a machine of the target. Returns the command in it."""
+    place = fresh(PLACES / f"python-{target.name}")
+    run([sys.executable, "-m", "venv", place])
+    python, packages = place / "bin/python3", place / "packages"
+    run([python, "-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", "--target", packages,
+         "--only-binary=:all:", "--platform", platforms(target)[0], path(target)])
+    return packages / "onewrite/bin/onewrite"
 
 
 def test(target):

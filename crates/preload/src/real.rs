@@ -176,23 +176,73 @@ fn object_at(address: *const c_void) -> Option<libc::Dl_info> {
 /// program itself.
 fn callers() -> impl Iterator<Item = *mut c_void> {
     let ours = object_at(of_caller as *const c_void).map(|info| info.dli_fbase);
-    let mut frames = [ptr::null_mut(); 32];
-    // SAFETY: room for 32 addresses.
-    let depth = unsafe { libc::backtrace(frames.as_mut_ptr(), 32) };
     let mut last = ours;
-    frames
-        .into_iter()
-        .take(depth.max(0) as usize)
-        .filter_map(move |frame| {
-            let object = object_at(frame)?;
-            let base = Some(object.dli_fbase);
-            let is_new = base != ours && base != last;
-            last = base;
-            // SAFETY: the name is the linker's own; the handle stays open.
-            let open =
-                || unsafe { libc::dlopen(object.dli_fname, libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
-            is_new.then(open)
-        })
+    stack::addresses().into_iter().filter_map(move |frame| {
+        let object = object_at(frame)?;
+        let base = Some(object.dli_fbase);
+        let is_new = base != ours && base != last;
+        last = base;
+        // SAFETY: the name is the linker's own; the handle stays open.
+        let open =
+            || unsafe { libc::dlopen(object.dli_fname, libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
+        is_new.then(open)
+    })
+}
+
+/// The return addresses on the stack, the innermost first.
+#[cfg(not(target_env = "musl"))]
+mod stack {
+    use std::ffi::c_void;
+    use std::ptr;
+
+    const MOST: usize = 32;
+
+    pub fn addresses() -> Vec<*mut c_void> {
+        let mut frames = vec![ptr::null_mut(); MOST];
+        // SAFETY: room for so many addresses.
+        let depth = unsafe { libc::backtrace(frames.as_mut_ptr(), MOST as i32) };
+        frames.truncate(depth.max(0) as usize);
+        frames
+    }
+}
+
+/// The same with musl, which has no `backtrace`. The standard library brings an unwinder.
+#[cfg(target_env = "musl")]
+mod stack {
+    use std::ffi::{c_int, c_void};
+    use std::ptr;
+
+    const MOST: usize = 32;
+
+    type Context = c_void;
+    type Step = unsafe extern "C" fn(*mut Context, *mut c_void) -> c_int;
+
+    unsafe extern "C" {
+        fn _Unwind_Backtrace(step: Step, argument: *mut c_void) -> c_int;
+        fn _Unwind_GetIP(context: *mut Context) -> usize;
+    }
+
+    /// `_URC_NO_REASON` and `_URC_END_OF_STACK`.
+    const GO_ON: c_int = 0;
+    const STOP: c_int = 5;
+
+    /// # Safety
+    /// The unwinder calls it, with the argument of `_Unwind_Backtrace`.
+    unsafe extern "C" fn step(context: *mut Context, argument: *mut c_void) -> c_int {
+        // SAFETY: by this function's contract.
+        unsafe {
+            let frames = &mut *argument.cast::<Vec<*mut c_void>>();
+            frames.push(ptr::with_exposed_provenance_mut(_Unwind_GetIP(context)));
+            if frames.len() < MOST { GO_ON } else { STOP }
+        }
+    }
+
+    pub fn addresses() -> Vec<*mut c_void> {
+        let mut frames: Vec<*mut c_void> = Vec::with_capacity(MOST);
+        // SAFETY: the argument is what `step` takes it for.
+        unsafe { _Unwind_Backtrace(step, ptr::from_mut(&mut frames).cast()) };
+        frames
+    }
 }
 
 /// A function of a module and the libraries it links, or of those loaded with the program.

@@ -4,10 +4,12 @@
 const fs = require('fs');
 const path = require('path');
 const { ONLY_LINUX, OneWriteError, isSupported } = require('./error');
-const { LIBRARY, PLATFORMS } = require('./platforms');
+const { LIBRARY, PLATFORMS, libcHere } = require('./platforms');
 
 // The command `onewrite` reads the same variable.
 const VARIABLE = 'ONEWRITE_EXTENSION_LIBRARY';
+// npm leaves the package out where it was asked to.
+const AGAIN = 'install onewrite again, with its optional dependencies (npm install --include=optional)';
 
 function getLoadablePath() {
   const named = process.env[VARIABLE];
@@ -16,12 +18,13 @@ function getLoadablePath() {
     throw new OneWriteError(`${VARIABLE}: there is no file ${named}`);
   }
   if (!isSupported()) throw new OneWriteError(ONLY_LINUX);
-  const platform = PLATFORMS.find((known) => known.cpu === process.arch);
-  if (!platform) throw noExtension(`there is no package for the processor ${process.arch}`);
+  const libc = libcHere();
+  const platform = PLATFORMS.find((known) => known.cpu === process.arch && known.libc === libc);
+  if (!platform) throw noExtension(`there is no package for the processor ${process.arch} with ${libc}`);
   try {
     return require.resolve(`${platform.name}/${LIBRARY}`);
   } catch (error) {
-    throw noExtension(`the package ${platform.name} is not installed${whyNot()}`, error);
+    throw noExtension(`the package ${platform.name} is not installed: ${AGAIN}`, error);
   }
 }
 
@@ -30,12 +33,6 @@ function noExtension(why, cause) {
     `no extension is found: ${why}. Name the library in ${VARIABLE}`,
     { cause },
   );
-}
-
-/** npm leaves the package out on musl, and where it was asked to. */
-function whyNot() {
-  if (!process.report.getReport().header.glibcVersionRuntime) return ': it needs glibc, and this system has musl';
-  return ': install onewrite again, with its optional dependencies (npm install --include=optional)';
 }
 
 function isFile(name) {

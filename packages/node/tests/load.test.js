@@ -108,12 +108,15 @@ describe('load', () => {
       console.log(said(() => onewrite.getLoadablePath()));
       process.report.getReport = () => ({ header: {} });
       console.log(said(() => onewrite.getLoadablePath()));
+      Object.defineProperty(process, 'arch', { value: 'x64' });
+      console.log(said(() => onewrite.getLoadablePath()));
     `;
     const lines = printed(code, [], { ONEWRITE_EXTENSION_LIBRARY: undefined });
     const way = 'Name the library in ONEWRITE_EXTENSION_LIBRARY';
-    assert.match(lines[0], new RegExp(`no package for the processor ia32. ${way}`));
+    assert.match(lines[0], new RegExp(`no package for the processor ia32 with glibc. ${way}`));
     assert.match(lines[1], new RegExp(`@onewrite/linux-arm-gnueabihf is not installed: .*--include=optional\\). ${way}`));
-    assert.match(lines[2], new RegExp(`is not installed: it needs glibc, and this system has musl. ${way}`));
+    assert.match(lines[2], new RegExp(`no package for the processor arm with musl. ${way}`));
+    assert.match(lines[3], new RegExp(`@onewrite/linux-x64-musl is not installed: .*--include=optional\\). ${way}`));
   });
 });
 

@@ -6,13 +6,13 @@ const { spawnSync } = require('node:child_process');
 const fs = require('node:fs');
 const path = require('node:path');
 const { describe, it } = require('node:test');
-const { PLATFORMS } = require('../lib/platforms');
+const { PLATFORMS, libcHere } = require('../lib/platforms');
 const { PACKAGE, ROOT, available, driverOf, environment, one, place } = require('./support');
 
 const hasDriver = available(['better-sqlite3']).length > 0;
 const manifest = require('../package.json');
 const LIBRARY = process.env.ONEWRITE_EXTENSION_LIBRARY;
-const here = PLATFORMS.find(({ cpu }) => cpu === process.arch);
+const here = PLATFORMS.find(({ cpu, libc }) => cpu === process.arch && libc === libcHere());
 const read = (name) => fs.readFileSync(path.join(ROOT, name), 'utf8');
 
 function run(command, words, options = {}) {
@@ -31,7 +31,7 @@ describe('the package', () => {
   });
 
   it('has a platform package for each target of a release', () => {
-    const targets = [...read('scripts/release').matchAll(/^ {8}"(\w+)", "\w+-unknown-linux/gm), ...read('scripts/release').matchAll(/Target\("(\w+)"/g)];
+    const targets = [...read('scripts/release').matchAll(/^ {8}"([\w-]+)", "\w+-unknown-linux/gm), ...read('scripts/release').matchAll(/Target\("([\w-]+)"/g)];
     assert.deepEqual(targets.map((match) => match[1]).sort(), PLATFORMS.map(({ target }) => target).sort());
   });
 
@@ -52,7 +52,7 @@ describe('the package', () => {
     for (const words of [['x86', LIBRARY, directory], [PLATFORMS[0].target, LIBRARY], []]) {
       const refused = platformPackage(...words);
       assert.equal(refused.status, 2);
-      assert.match(refused.stderr, /usage: .*x86_64\|aarch64\|armv7 LIBRARY DIRECTORY/);
+      assert.match(refused.stderr, /usage: .*x86_64\|aarch64\|armv7\|x86_64-musl\|aarch64-musl LIBRARY DIRECTORY/);
     }
     assert.deepEqual(fs.readdirSync(directory), []);
   });
@@ -62,7 +62,7 @@ describe('the package', () => {
     const platform = path.join(directory, 'platform');
     assert.equal(platformPackage(here.target, LIBRARY, platform).status, 0);
     const { os, cpu, libc, version } = JSON.parse(fs.readFileSync(path.join(platform, 'package.json')));
-    assert.deepEqual([os, cpu, libc, version], [['linux'], [here.cpu], ['glibc'], manifest.version]);
+    assert.deepEqual([os, cpu, libc, version], [['linux'], [here.cpu], [here.libc], manifest.version]);
     const tarballs = [PACKAGE, platform].map((from) => path.join(directory, run('npm', ['pack', '--silent', '--pack-destination', directory, from])));
     const app = path.join(directory, 'app');
     fs.mkdirSync(app);

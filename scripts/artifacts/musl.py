@@ -1,0 +1,50 @@
+"""Tests what was built for musl: by C programs, because no driver of another language runs on musl here."""
+import shutil
+import subprocess
+from pathlib import Path
+
+from . import c, wheel
+from .common import LIBRARY, PLACES, ROOT, clean_environment, fail, fresh, run, sqlite_source, survives_a_kill, version
+
+COMMIT = ROOT / "packages/tests/commit.c"
+
+
+def test(target, zig_cc):
+    """The command of the wheel starts, and verifies what programs leave that are linked or load the extension."""
+    if target.qemu and not shutil.which(target.qemu):
+        print(f"NOT TESTED: {target.name}: there is no {target.qemu} (qemu-user)")
+        return
+    emulator = [target.qemu] if target.qemu else []
+    command = [*emulator, wheel.installed_command(target)]
+    said = subprocess.check_output([*command, "--version"], text=True)
+    if said != f"onewrite {version()}\n":
+        fail(f"{target.name}: the command says {said}")
+    place, sqlite = fresh(PLACES / target.name), sqlite_source()
+    libraries = c.unpacked(target, place) / "lib"
+    compiler = [*zig_cc, "-target", target.triple.replace("-unknown", ""), "-O1", f"-I{sqlite}"]
+
+    def commits(name, words, before):
+        """Compiles a program, and runs it after these words."""
+        program, data = place / name, fresh(place / f"{name}-data")
+        run([*compiler, "-o", program, COMMIT, sqlite / "sqlite3.c", *words])
+        survives_a_kill(f"{target.name}, {name}", [*emulator, *before, program, libraries / LIBRARY], data)
+        run([*command, "verify", data / "app.db"], stdout=subprocess.DEVNULL)
+
+    linked = c.words_of_pkg_config(libraries / "pkgconfig")
+    # zig does not link its unwinder by itself, as gcc does.
+    commits("linked", ["-static", "-DLINKED", *linked, "-lunwind"], [])
+    if not Path(target.loader).exists():
+        print(f"NOT TESTED: {target.name}: there is no {target.loader} (musl), so nothing loads the extension")
+        return
+    commits("loaded", ["-dynamic"], [target.loader])
+    if not emulator:
+        test_run(target, command, compiler, place)
+
+
+def test_run(target, command, compiler, place):
+    """A program whose SQLite is a library of its own, under `onewrite run`."""
+    library, program, database = place / "libsqlite3.so", place / "plain", place / "plain.db"
+    run([*compiler, "-shared", "-fPIC", "-o", library, sqlite_source() / "sqlite3.c"])
+    run([*compiler, "-dynamic", "-o", program, c.PLAIN, library, f"-Wl,-rpath,{place}"])
+    run([*command, "run", "--", program, database], env=clean_environment())
+    c.expect_mode(target.name, database)
