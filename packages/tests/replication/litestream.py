@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from support import MOST_SECONDS, Program, run
+from support import MOST_SECONDS, Program, eventually, output, run
 
 PROGRAM = Path(os.environ["ONEWRITE_TEST_LITESTREAM"])
 CONFIGURATION = "litestream.yml"
@@ -43,11 +43,16 @@ class Litestream(Program):
         return any(self.replica.rglob("*.ltx"))
 
     def sync(self):
-        """Waits until the replica has what is committed, and returns its transaction's number. It may fail if
-        somebody writes meanwhile."""
+        """Waits until the replica has what is committed, and returns its transaction's number."""
         options = ("-wait", "-json", "-timeout", MOST_SECONDS, "-socket", SOCKET)
-        return json.loads(run(PROGRAM, "sync", *options, self.database, cwd=self.place))["replica_txid"]
 
+        def done():
+            self.fails_if_it_ended()
+            # It fails where the database is not open yet, or somebody has its lock.
+            said = output(PROGRAM, "sync", *options, self.database, cwd=self.place)
+            return json.loads(said) if said else None
+
+        return eventually("a sync", done)["replica_txid"]
 
     def restore(self, name="restored.db", *options):
         """Restores the newest state, or what the options say, and returns the path."""

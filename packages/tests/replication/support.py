@@ -37,11 +37,22 @@ def eventually(what, probe, seconds=MOST_SECONDS):
         time.sleep(0.02)
 
 
+def ended(*command, **options):
+    """Runs a program to its end."""
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=MOST_SECONDS, **options)
+
+
 def run(*command, **options):
     """The output of a program that must succeed."""
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=MOST_SECONDS, **options)
+    done = ended(*command, **options)
     assert done.returncode == 0, f"{command}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout
+
+
+def output(*command, **options):
+    """The output of a program, or None if it failed."""
+    done = ended(*command, **options)
+    return done.stdout if done.returncode == 0 else None
 
 
 def children(process):

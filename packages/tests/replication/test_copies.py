@@ -32,11 +32,13 @@ class Copies(Place):
         volume = self.mounted / mode
         run("btrfs", "subvolume", "create", volume)
         writer = Writer(self, volume / "app.db", mode)
-        writer.wait_for_commits(20)
-        yield volume / "app.db", writer
-        writer.fails_if_it_ended()
-        writer.kill()
-        writer.notes.unlink()
+        try:
+            writer.wait_for_commits(20)
+            yield volume / "app.db", writer
+            writer.fails_if_it_ended()
+        finally:
+            writer.kill()
+            writer.notes.unlink(missing_ok=True)
 
     def assert_whole(self, acknowledged, path, mode=None):
         """The copy is of a moment after these commits."""

@@ -14,7 +14,7 @@ class Replicate(Place):
     def setUp(self):
         super().setUp()
         # Litestream puts a database into WAL, and keeps it open. So the mode comes first.
-        onewrite.connect(self.database, mode="direct").close()
+        Writer(self, self.database, "direct", commits=1).wait_for_its_end()
 
     def start(self, commits=0, replica="replica"):
         litestream, writer = Litestream(self, replica), Writer(self, self.database, "direct", commits)
@@ -27,7 +27,8 @@ class Replicate(Place):
         return rows
 
     def stop(self, litestream):
-        """Stops Litestream, which syncs what is there before it ends."""
+        """Stops Litestream when the replica has all."""
+        litestream.sync()
         self.assertEqual(0, litestream.stop(), litestream.log())
 
     def test_both_are_killed_and_the_replica_is_a_new_one(self):
