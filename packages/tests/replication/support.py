@@ -1,6 +1,7 @@
 """Helpers of the tests: programs that are killed, a writer, and waits for a state."""
 
 import contextlib
+import ctypes
 import os
 import random
 import shutil
@@ -65,6 +66,12 @@ def children(process):
     return found
 
 
+def ends_with_its_parent():
+    """Has the kernel send SIGTERM to this process when its parent ends. `onewrite run` passes it on."""
+    PR_SET_PDEATHSIG = 1
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 class Program:
     """A program that runs in the background. What it prints goes to a file."""
 
@@ -72,7 +79,7 @@ class Program:
         self.output = test.place / f"{name}.log"
         with open(self.output, "ab") as log:
             self.process = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                            **options)
+                                            preexec_fn=ends_with_its_parent, **options)
         test.addCleanup(self.kill)
 
     def kill(self):
