@@ -28,6 +28,7 @@ pub mod run;
 pub mod salvage;
 pub mod shell;
 pub mod text_table;
+pub mod top;
 pub mod trace;
 pub mod verify;
 

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use onewrite_cli::{
     backup, compare, detach, device, doctor, exit, ftl, import, inspect, record, replay, run,
-    salvage, shell, trace, verify,
+    salvage, shell, top, trace, verify,
 };
 
 /// Durable SQLite commits in one device write: measure, explain and repair.
@@ -55,6 +55,9 @@ enum Command {
     /// (root)
     #[command(after_long_help = trace::AFTER_HELP)]
     Trace(trace::Args),
+    /// Show which programs write to SQLite databases, how often, and what that costs the device
+    #[command(after_long_help = top::AFTER_HELP)]
+    Top(top::Args),
     /// Record the SQL that a program sends to SQLite
     #[command(after_long_help = record::AFTER_HELP)]
     Record(record::Args),
@@ -91,6 +94,7 @@ fn main() -> ExitCode {
         Command::Salvage(args) => salvage::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Trace(args) => trace::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Replay(args) => replay::run(&args),

@@ -171,7 +171,7 @@ fn deleted_and_open(device: u64, found: &mut Found) {
 }
 
 /// The sectors that a file has.
-fn extents(path: &Path) -> std::io::Result<Vec<Range<u64>>> {
+pub(crate) fn extents(path: &Path) -> std::io::Result<Vec<Range<u64>>> {
     use fiemap::FiemapExtentFlags as Flags;
     // Without a position, or inside the inode.
     let nowhere = Flags::UNKNOWN | Flags::DELALLOC | Flags::DATA_INLINE;

@@ -6,6 +6,7 @@
 //! - [`trace`] records a device's I/Os one by one, with the kernel's trace of the block layer and
 //!   of the file system.
 //! - [`summary`] adds them up and compares the sums with the counters.
+//! - [`live`] gives events of the whole machine while they happen.
 //! - [`meter`] classifies the bytes that a database causes between two moments.
 
 pub mod age;
@@ -24,6 +25,7 @@ mod files;
 pub mod format;
 pub mod io;
 mod known;
+pub mod live;
 pub mod meter;
 mod mounts;
 mod names;

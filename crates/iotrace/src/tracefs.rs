@@ -14,7 +14,7 @@ use rustix::fs::OFlags;
 
 use crate::Error;
 use crate::format::Format;
-use crate::scratch::Mounted;
+use crate::scratch::{Mounted, private_mounts};
 use crate::trace::Processes;
 
 /// Ring buffer of each CPU, in KiB. The reader empties it every few milliseconds. It holds the
@@ -23,6 +23,13 @@ const BUFFER_KIB: u32 = 4096;
 
 /// The prefix of our instances' names, before the process id.
 const PREFIX: &str = "onewrite-";
+
+/// The tracing directory at its usual mount points.
+fn usual() -> Option<PathBuf> {
+    let usual = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+    let mut usual = usual.into_iter().map(PathBuf::from);
+    usual.find(|dir| dir.join("instances").is_dir())
+}
 
 /// The tracing directory.
 #[derive(Debug)]
@@ -40,12 +47,7 @@ impl Tracefs {
             let text = "the trace buffer is read in its little-endian form only";
             return Err(Error::Unavailable(text.to_owned()));
         }
-        let usual = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
-        let found = usual
-            .into_iter()
-            .map(PathBuf::from)
-            .find(|dir| dir.join("instances").is_dir());
-        let tracefs = match found {
+        let tracefs = match usual() {
             Some(root) => Self {
                 root,
                 _mounted: None,
@@ -61,6 +63,17 @@ impl Tracefs {
         };
         tracefs.remove_stale();
         Ok(tracefs)
+    }
+
+    /// Finds the tracing directory at its usual mount points. Otherwise it is mounted at `place`,
+    /// in a mount namespace of the calling thread, which ends with the process.
+    pub(crate) fn open_private(place: &Path) -> Result<Self, Error> {
+        if usual().is_none() {
+            private_mounts()?;
+            // It ends with the namespace.
+            std::mem::forget(Mounted::new(Path::new("tracefs"), place, "tracefs")?);
+        }
+        Self::open(place)
     }
 
     /// Removes instances of processes that are gone. An instance that a process still reads stays.
@@ -109,9 +122,14 @@ impl Instance {
         let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
         let format = Format::parse(&text)
             .ok_or_else(|| Error::format(&path, "an ID line expected, none found"))?;
-        self.write(&file("filter"), filter)?;
+        self.filter(event, filter)?;
         self.write(&file("enable"), "1")?;
         Ok(format)
+    }
+
+    /// Lets only the records of an enabled event pass that match `filter`; `0` lets all pass.
+    pub(crate) fn filter(&self, event: &str, filter: &str) -> Result<(), Error> {
+        self.write(&format!("events/{event}/filter"), filter)
     }
 
     /// Starts recording.

@@ -31,6 +31,8 @@ pub struct Published {
     pub salts: [u8; 8],
     /// The last frame of the last commit.
     pub last_frame: u32,
+    /// Counts the transactions since the wal-index was made, of all connections.
+    pub changes: u32,
     /// It is of this run of the system. So no commit after that frame was acknowledged, unless
     /// recovery dropped it. Otherwise it may be older than the log.
     pub is_recent: bool,
@@ -70,8 +72,8 @@ fn is_of_this_run(database: &Path) -> bool {
         .is_ok_and(|()| shared::is_of_this_run(&begin))
 }
 
-/// Two copies of SQLite's `WalIndexHdr`, in the machine's byte order: byte 12 is `isInit`, 16
-/// `mxFrame`, 32 `aSalt` (as in the log).
+/// Two copies of SQLite's `WalIndexHdr`, in the machine's byte order: byte 8 is `iChange`, 12
+/// `isInit`, 16 `mxFrame`, 32 `aSalt` (as in the log).
 fn parse(bytes: &[u8; 2 * INDEX_HEADER_BYTES], is_recent: bool) -> Option<Published> {
     let (one, other) = bytes.split_at(INDEX_HEADER_BYTES);
     if one != other || one[12] == 0 {
@@ -80,6 +82,7 @@ fn parse(bytes: &[u8; 2 * INDEX_HEADER_BYTES], is_recent: bool) -> Option<Publis
     Some(Published {
         salts: *one[32..].first_chunk()?,
         last_frame: u32::from_ne_bytes(*one[16..].first_chunk()?),
+        changes: u32::from_ne_bytes(*one[8..].first_chunk()?),
         is_recent,
     })
 }

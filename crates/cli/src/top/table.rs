@@ -1,0 +1,176 @@
+//! The report for people: one line for each program and database, and what it would cost otherwise.
+
+use super::databases::Source;
+use super::report::{Figures, OfDatabase, OfProgram, Report};
+use super::words::{bytes, bytes_or_none, milliseconds, per_second, percent, shortened, small};
+use crate::text_table::{NONE, TextTable};
+
+/// The longest path in a table; the JSON document has it whole.
+const PATH: usize = 44;
+
+/// The text where nothing was written.
+const NOTHING: &str = "no SQLite database was written to in this time";
+
+/// The report.
+pub fn render(report: &Report) -> String {
+    let mut text = format!("{}\n", head(report));
+    if report.databases.is_empty() {
+        text.push_str(&format!("{NOTHING}\n"));
+    } else {
+        text.push_str(&format!("{}\n", by_program(report)));
+        if report
+            .databases
+            .iter()
+            .any(|database| database.estimate.is_some())
+        {
+            text.push_str(&format!("{}\n{ESTIMATED}\n", estimates(report)));
+        }
+    }
+    text.push_str(&closing(report));
+    text
+}
+
+const ESTIMATED: &str = "onewrite and direct are estimates from the counted pages; \
+                         `onewrite compare` measures";
+
+fn head(report: &Report) -> String {
+    let rate: f64 = report
+        .databases
+        .iter()
+        .map(|d| d.figures.commits_per_s)
+        .sum();
+    let day: f64 = report
+        .databases
+        .iter()
+        .filter_map(|d| d.figures.bytes_per_day)
+        .sum();
+    let day = match report.traced {
+        true => format!(", {} a day to devices", bytes(day)),
+        false => String::new(),
+    };
+    format!(
+        "SQLite in {:.1} s: {} databases written, {} commits/s{day}",
+        report.seconds,
+        report.databases.len(),
+        per_second(rate),
+    )
+}
+
+fn by_program(report: &Report) -> TextTable {
+    let heads = [
+        "program",
+        "pid",
+        "database",
+        "mode",
+        "commits\na second",
+        "bytes\na commit",
+        "flushes\na commit",
+        "journaling\nof the fs",
+        "log\nsize",
+        "flush p50\nms",
+        "flush p99\nms",
+        "bytes\na day",
+    ];
+    let mut table = TextTable::new(3, heads).words(4);
+    for database in &report.databases {
+        for program in &database.programs {
+            table.row(line(database, program));
+        }
+    }
+    table
+}
+
+fn line(database: &OfDatabase, program: &OfProgram) -> Vec<String> {
+    let figures = &program.figures;
+    let mut cells = vec![
+        program.name.clone(),
+        of_processes(program),
+        shortened(&database.path, PATH),
+        database.journal_mode.clone(),
+    ];
+    cells.extend(cells_of(figures, database));
+    cells
+}
+
+/// The process, or how many have ended.
+pub fn of_processes(program: &OfProgram) -> String {
+    match program.pid {
+        Some(pid) => pid.to_string(),
+        None => format!("{} ended", program.processes),
+    }
+}
+
+/// The figures of a program or a database.
+pub fn cells_of(figures: &Figures, database: &OfDatabase) -> [String; 8] {
+    let mark = match database.commits_from {
+        Source::Flushes => "~",
+        Source::WalIndex | Source::ChangeCounter => "",
+    };
+    let times = figures.flush_us;
+    let time = |of: fn(&super::report::Times) -> u64| {
+        times
+            .as_ref()
+            .map_or_else(|| NONE.to_owned(), |times| milliseconds(of(times)))
+    };
+    [
+        format!("{mark}{}", per_second(figures.commits_per_s)),
+        bytes_or_none(figures.bytes_per_commit),
+        small(figures.flushes_per_commit),
+        percent(figures.journal_share()),
+        bytes(database.log_size as f64),
+        time(|times| times.p50),
+        time(|times| times.p99),
+        bytes_or_none(figures.bytes_per_day),
+    ]
+}
+
+fn estimates(report: &Report) -> TextTable {
+    let heads = [
+        "database",
+        "bytes a commit\nnow",
+        "\nonewrite",
+        "\ndirect",
+        "flushes\nnow",
+        "\nonewrite, direct",
+        "bytes a day\nnow",
+        "\nonewrite",
+        "\ndirect",
+    ];
+    let mut table = TextTable::new(1, heads);
+    for database in &report.databases {
+        let Some(estimate) = &database.estimate else {
+            continue;
+        };
+        let (figures, one, direct) = (&database.figures, &estimate.onewrite, &estimate.direct);
+        table.row([
+            shortened(&database.path, PATH),
+            bytes_or_none(figures.bytes_per_commit),
+            bytes(one.bytes_per_commit),
+            bytes(direct.bytes_per_commit),
+            small(figures.flushes_per_commit),
+            small(Some(one.flushes_per_commit)),
+            bytes_or_none(figures.bytes_per_day),
+            bytes(one.bytes_per_day),
+            bytes(direct.bytes_per_day),
+        ]);
+    }
+    table
+}
+
+fn closing(report: &Report) -> String {
+    let mut text = String::new();
+    let is_estimated = |database: &OfDatabase| database.commits_from == Source::Flushes;
+    if report.databases.iter().any(is_estimated) {
+        text.push_str("~ estimated from flushes: SQLite's own count was not there all the time\n");
+    }
+    if report.lost_events > 0 {
+        text.push_str(&format!(
+            "the kernel lost {} events: bytes and flushes are too low\n",
+            report.lost_events
+        ));
+    }
+    for note in &report.notes {
+        text.push_str(&format!("{note}\n"));
+    }
+    text
+}

@@ -1,0 +1,104 @@
+//! Tables, messages, users without root, and what a kill leaves.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+
+use crate::common::{instances, onewrite, text};
+use crate::programs::Program;
+use crate::*;
+
+/// A user without rights.
+const NOBODY: u32 = 65534;
+
+#[test]
+fn a_wrong_time_is_explained() {
+    for (value, part) in [("0", "more than 0"), ("1d", "60s"), ("x", "60s")] {
+        let output = onewrite("top", &["--for", value]);
+        assert_eq!(output.status.code(), Some(2), "{value}");
+        let said = text(&output.stderr);
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+#[test]
+fn people_get_a_line_for_each_program() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: a trace takes root");
+        return;
+    }
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let mut program = Program::python(&dir.path().join("people.db"), "wal", 20);
+    let mut child = Top::start(&["--once", "--for", "600s"]);
+    program.go();
+    program.wait_done();
+    kill_process(Pid::from_child(&child.0), Signal::INT).expect("a signal");
+    let table = std::io::read_to_string(child.0.stdout.take().expect("a pipe")).expect("a table");
+    let line = table.lines().find(|line| line.contains("people.db"));
+    let line = line.unwrap_or_else(|| panic!("{table}"));
+    for part in ["python3", &program.pid().to_string(), "wal", "KiB"] {
+        assert!(line.contains(part), "{part} in {table}");
+    }
+    assert!(
+        table.contains("estimates from the counted pages"),
+        "{table}"
+    );
+}
+
+#[test]
+fn a_kill_leaves_no_mount_and_the_next_start_removes_its_trace() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: a trace takes root");
+        return;
+    }
+    let mounts = || fs::read_to_string("/proc/self/mountinfo").expect("the mounts");
+    let before = mounts().matches(" - tracefs ").count();
+    let mut top = Top::start(&["--json", "--for", "600s"]);
+    let pid = top.pid();
+    assert_eq!(instances(pid), 1);
+    top.0.kill().expect("a kill");
+    top.0.wait().expect("its end");
+    assert_eq!(mounts().matches(" - tracefs ").count(), before);
+    let next = Top::start(&["--json", "--for", "600s"]);
+    assert_eq!(instances(pid), 0);
+    let pid = next.pid();
+    assert_eq!(next.stop()["traced"], true);
+    assert_eq!(instances(pid), 0);
+}
+
+#[test]
+fn without_root_there_are_commits_and_the_reason_for_no_bytes() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: needs root, to give it up");
+        return;
+    }
+    let dir = tempfile::tempdir_in("/tmp").expect("a directory");
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).expect("permissions");
+    let copy = dir.path().join("onewrite");
+    fs::copy(env!("CARGO_BIN_EXE_onewrite"), &copy).expect("a copy");
+    let database_path = dir.path().join("own.db");
+    let mut python = Command::new("python3");
+    python
+        .args(["-c", crate::programs::PYTHON])
+        .arg(&database_path)
+        .args(["wal", "40"])
+        .uid(NOBODY)
+        .gid(NOBODY);
+    let mut program = Program::start(&mut python);
+    let mut command = Command::new(&copy);
+    command
+        .args(["top", "--json", "--for", "600s"])
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .current_dir(dir.path());
+    let top = Top::of(&mut command);
+    program.go();
+    program.wait_done();
+    let document = top.stop();
+    assert_eq!(document["traced"], false);
+    let own = database(&document, &database_path);
+    assert_eq!(own["commits"], 40, "{own:#}");
+    assert!(own["bytes"].is_null() && own["programs"][0]["pid"] == program.pid());
+    let notes = document["notes"].to_string();
+    assert!(notes.contains("sudo"), "{notes}");
+}
