@@ -3,7 +3,7 @@
 //!
 //! `engine` reads the kernel's events. `processes` finds the files that they name, `databases` reads
 //! SQLite's own counts, and `ledger` keeps the accounts. `report` is the JSON document, `table` the
-//! text. docs/top.md says what is counted and what is estimated.
+//! text, and `screen` the terminal. docs/top.md says what is counted and what is estimated.
 
 mod databases;
 mod engine;
@@ -11,9 +11,11 @@ mod estimate;
 mod ledger;
 mod processes;
 mod report;
+mod screen;
 mod table;
 mod words;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -39,7 +41,10 @@ statically linked one, and in containers: it looks at files and at the kernel's 
 Bytes, flushes and times need root and a kernel with tracefs. Without root there are the commits of the \
 databases that your own programs have open. Ctrl-C ends the watch and shows what was seen.
 
+On a terminal the screen shows the last five seconds. Keys: q quits, s changes the order, / filters, Up and Down choose a line, Enter shows one database over time, Esc goes back.
+
 Examples:
+  sudo onewrite top
   sudo onewrite top --once
   sudo onewrite top --json --for 60s
   onewrite top --once --for 1h";
@@ -53,17 +58,24 @@ const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The options of `onewrite top`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// Watch for this time, such as 60s, 5m or 2h [default: 10s]
+    /// Watch for this time, such as 60s, 5m or 2h [default: 10s, on the screen until you quit]
     #[arg(long = "for", value_name = "TIME", value_parser = time)]
     time: Option<Duration>,
 
-    /// Print one table at the end
+    /// Print one table at the end, instead of the screen
     #[arg(long)]
     once: bool,
 
-    /// Print one JSON document at the end
+    /// Print one JSON document at the end, instead of the screen
     #[arg(long)]
     json: bool,
+}
+
+impl Args {
+    /// Whether the screen is shown: on a terminal, unless the user wants something else.
+    fn is_live(&self) -> bool {
+        !self.once && !self.json && std::io::stdout().is_terminal()
+    }
 }
 
 /// A time with a unit; seconds without one.
@@ -92,6 +104,10 @@ pub fn run(args: &Args) -> Outcome {
     let (live, note) = trace();
     let mut engine = Engine::start(live)?;
     engine.notes.extend(note);
+    if args.is_live() {
+        screen::show(&mut engine, args.time)?;
+        return Ok(interrupt::exit_code(ExitCode::SUCCESS));
+    }
     eprintln!("onewrite: watching; Ctrl-C shows what was seen");
     watch(&mut engine, args.time.unwrap_or(USUAL))?;
     let report = Report::of(&engine);

@@ -24,6 +24,9 @@ use super::ledger::FileOf;
 /// The descriptors of a program that writes are looked up again after this time.
 const AGE: Duration = Duration::from_secs(1);
 
+/// They are looked up no more often for a descriptor that is not found.
+const REST: Duration = Duration::from_millis(100);
+
 /// Directories whose files are no databases.
 const NOT_DISKS: [&[u8]; 3] = [b"/dev/", b"/proc/", b"/sys/"];
 
@@ -90,8 +93,8 @@ impl Processes {
     pub fn descriptor(&mut self, pid: u32, fd: i32, databases: &mut Databases) -> Option<Use> {
         let process = self.all.entry(pid).or_insert_with(|| Process::new(pid));
         let known = process.files.contains_key(&fd);
-        let is_old = process.looked.is_none_or(|at| at.elapsed() > AGE);
-        if !known || is_old {
+        let age = if known { AGE } else { REST };
+        if process.looked.is_none_or(|at| at.elapsed() > age) {
             self.look(pid, databases);
         }
         let process = self.all.get(&pid)?;
@@ -320,7 +323,8 @@ impl Databases {
 /// Whether a descriptor's name can be a file on a disk.
 fn is_on_disk(link: &Path) -> bool {
     let name = link.as_os_str().as_bytes();
-    name.starts_with(b"/") && !NOT_DISKS.iter().any(|dir| name.starts_with(dir))
+    let is_other = || NOT_DISKS.iter().any(|dir| name.starts_with(dir));
+    name.starts_with(b"/") && (name.starts_with(b"/dev/shm/") || !is_other())
 }
 
 /// The databases that a file of this name can belong to, and its purpose there.
@@ -410,6 +414,8 @@ mod tests {
         ] {
             assert!(!is_on_disk(Path::new(name)), "{name}");
         }
-        assert!(is_on_disk(Path::new("/device/a.db")));
+        for name in ["/device/a.db", "/dev/shm/a.db"] {
+            assert!(is_on_disk(Path::new(name)), "{name}");
+        }
     }
 }

@@ -260,7 +260,7 @@ fn of_database(
     }
 }
 
-/// The cost of each program between two moments. Times are those since the beginning.
+/// The cost of each program between two moments.
 fn parts(number: usize, from: &Snapshot, to: &Snapshot) -> Vec<(u32, Sums)> {
     let own = to.sums.iter().filter(|(pair, _)| pair.database == number);
     let since = |(pair, sums): (&Pair, &Sums)| {
@@ -273,6 +273,8 @@ fn parts(number: usize, from: &Snapshot, to: &Snapshot) -> Vec<(u32, Sums)> {
             sums.log_waits -= before.log_waits;
             sums.database_waits -= before.database_waits;
             sums.begun -= before.begun;
+            // The later one has every time of the earlier one.
+            let _ = sums.waits_us.subtract(&before.waits_us);
         }
         (pair.pid, sums)
     };
@@ -411,4 +413,56 @@ fn estimate(engine: &Engine, database: &Database, figures: &Figures) -> Option<E
             has_fua: engine.has_fua(database.device),
         })
     })
+}
+
+#[cfg(test)]
+impl Report {
+    /// Two programs, each with a database.
+    pub fn example() -> Self {
+        let figures = |commits_per_s: f64, day: f64, p99: u64| Figures {
+            commits: commits_per_s as u64,
+            commits_per_s,
+            bytes: Some(day as u64 / 1000),
+            bytes_per_day: Some(day),
+            flush_us: Some(Times {
+                count: 10,
+                p50: 100,
+                p99,
+                max: p99,
+            }),
+            ..Figures::default()
+        };
+        let database = |path: &str, name: &str, figures: Figures| OfDatabase {
+            path: path.to_owned(),
+            file_system: "ext4".to_owned(),
+            device: Some("sda1".to_owned()),
+            journal_mode: "wal".to_owned(),
+            page_size: 4096,
+            log_size: 1 << 20,
+            commits_from: Source::WalIndex,
+            figures: figures.clone(),
+            estimate: None,
+            programs: vec![OfProgram {
+                pid: Some(7),
+                processes: 1,
+                name: name.to_owned(),
+                command: name.to_owned(),
+                figures,
+            }],
+        };
+        let gib = f64::from(1 << 30);
+        Self {
+            version: VERSION,
+            kernel: "6.18".to_owned(),
+            seconds: 5.0,
+            traced: true,
+            databases: vec![
+                database("/var/one.db", "app-one", figures(123.0, 10.0 * gib, 900)),
+                database("/var/two.db", "app-two", figures(7.5, gib, 150_000)),
+            ],
+            devices: Vec::new(),
+            lost_events: 0,
+            notes: Vec::new(),
+        }
+    }
 }

@@ -1,0 +1,96 @@
+//! The screen on a terminal in memory.
+
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{KeyCode, KeyEvent};
+
+use super::state::{Next, Order, State};
+use super::*;
+use crate::top::report::Report;
+
+fn state() -> State {
+    State::of(Report::example())
+}
+
+/// The lines of the screen.
+fn drawn(state: &mut State, width: u16) -> Vec<String> {
+    let mut terminal = Terminal::new(TestBackend::new(width, 24)).unwrap();
+    terminal.draw(|frame| draw::all(frame, state)).unwrap();
+    let buffer = terminal.backend().buffer();
+    let cells: Vec<&str> = buffer.content().iter().map(|cell| cell.symbol()).collect();
+    let lines = cells.chunks(usize::from(width));
+    lines.map(|line| line.concat()).collect()
+}
+
+fn press(state: &mut State, keys: &[KeyCode]) -> Next {
+    let pressed = keys.iter().map(|key| state.press(KeyEvent::from(*key)));
+    pressed.last().unwrap()
+}
+
+/// Where a text ends in a line, in characters.
+fn end_of(line: &str, text: &str) -> Option<usize> {
+    let at = line.find(text)?;
+    Some(line[..at].chars().count() + text.chars().count())
+}
+
+#[test]
+fn each_figure_ends_below_its_head_at_every_width() {
+    for width in [60, 80, 100, 120, 160, 220] {
+        let lines = drawn(&mut state(), width);
+        let find = |text: &str| lines.iter().find(|line| line.contains(text)).unwrap();
+        let (head, first, second) = (find("program"), find("app-one"), find("app-two"));
+        for (name, one, other) in [("commit/s", "123", "7.5"), ("B/day", "10.0 GiB", "1.0 GiB")] {
+            let end = end_of(head, name);
+            assert_eq!(end_of(first, one), end, "{width}\n{head}\n{first}");
+            assert_eq!(end_of(second, other), end, "{width}\n{head}\n{second}");
+        }
+        assert!(first.contains("one.db"), "{width}\n{first}");
+    }
+}
+
+#[test]
+fn the_order_and_the_filter_choose_the_lines() {
+    let mut state = state();
+    let names = |state: &State| -> Vec<String> {
+        let lines = state.lines();
+        lines.iter().map(|line| line.program.name.clone()).collect()
+    };
+    assert_eq!(names(&state), ["app-one", "app-two"]);
+    // By the longest flush the second one is first.
+    press(&mut state, &[KeyCode::Char('s'), KeyCode::Char('s')]);
+    assert_eq!(state.order, Order::Flush);
+    assert_eq!(names(&state), ["app-two", "app-one"]);
+    press(
+        &mut state,
+        &[KeyCode::Char('/'), KeyCode::Char('O'), KeyCode::Char('N')],
+    );
+    assert_eq!(names(&state), ["app-one"]);
+    let next = press(&mut state, &[KeyCode::Esc, KeyCode::Down, KeyCode::Down]);
+    assert_eq!(
+        (names(&state).len(), state.chosen, next),
+        (2, 1, Next::Draw)
+    );
+    assert_eq!(press(&mut state, &[KeyCode::Char('q')]), Next::Quit);
+}
+
+#[test]
+fn one_database_is_shown_with_its_plot() {
+    let mut state = state();
+    let rates = [1.0, 50.0, 123.0];
+    let history = state.history.entry("/var/one.db".to_owned()).or_default();
+    history.commits.extend(rates);
+    history.bytes.extend(rates);
+    press(&mut state, &[KeyCode::Enter]);
+    let text = drawn(&mut state, 80).join("\n");
+    for part in [
+        "/var/one.db",
+        "commits a second",
+        "bytes a second",
+        "-2 s",
+        "Esc back",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    assert_eq!(press(&mut state, &[KeyCode::Esc]), Next::Draw);
+    assert_eq!(state.alone, None);
+}
