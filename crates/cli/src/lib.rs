@@ -26,6 +26,7 @@ pub mod record;
 pub mod replay;
 pub mod run;
 pub mod salvage;
+pub mod scan;
 pub mod shell;
 pub mod text_table;
 pub mod top;

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use onewrite_cli::{
     backup, compare, detach, device, doctor, exit, ftl, import, inspect, record, replay, run,
-    salvage, shell, top, trace, verify,
+    salvage, scan, shell, top, trace, verify,
 };
 
 /// Durable SQLite commits in one device write: measure, explain and repair.
@@ -58,6 +58,9 @@ enum Command {
     /// Show which programs write to SQLite databases, how often, and what that costs the device
     #[command(after_long_help = top::AFTER_HELP)]
     Top(top::Args),
+    /// List SQLite databases, their programs, and settings that lose commits
+    #[command(after_long_help = scan::AFTER_HELP)]
+    Scan(scan::Args),
     /// Record the SQL that a program sends to SQLite
     #[command(after_long_help = record::AFTER_HELP)]
     Record(record::Args),
@@ -95,6 +98,7 @@ fn main() -> ExitCode {
         Command::Verify(args) => verify::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Scan(args) => scan::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Replay(args) => replay::run(&args),

@@ -7,33 +7,12 @@ use onewrite::storage::{DurableWrite, WriteCache};
 use serde::Serialize;
 
 use super::facts::Facts;
+use super::hazards::{self, Hazard, NETWORK, Place, VOLATILE};
 use super::trial::Rates;
 
 /// From this ratio on, one rate counts as faster than the other. Repeated measurements on one
 /// machine differ by less.
 const FASTER: f64 = 1.15;
-
-/// File systems that keep files only in memory.
-const VOLATILE: &[&str] = &["tmpfs", "ramfs", "devtmpfs"];
-
-/// File systems that several machines can mount at once.
-const NETWORK: &[&str] = &[
-    "nfs",
-    "nfs4",
-    "cifs",
-    "smb3",
-    "smbfs",
-    "9p",
-    "afs",
-    "ceph",
-    "gfs2",
-    "ocfs2",
-    "lustre",
-    "fuse.sshfs",
-    "fuse.glusterfs",
-    "fuse.rclone",
-    "fuse.s3fs",
-];
 
 /// The behavior of one journal mode at this place.
 #[derive(Clone, Debug, Serialize)]
@@ -227,10 +206,13 @@ pub fn warnings(facts: &Facts) -> Vec<String> {
     let mut warnings = Vec::new();
     if let Some(reason) = &facts.barriers.reason {
         warnings.push(format!(
-            "{reason}. A power cut can lose commits and corrupt the file system in every mode: \
-             mount it without that option"
+            "{reason}. {}: mount it without that option",
+            hazards::WITHOUT_FLUSHES
         ));
     }
+    let others = hazards(facts).into_iter();
+    let others = others.filter(|hazard| !SAID_ELSEWHERE.contains(&hazard.key));
+    warnings.extend(others.map(|hazard| format!("{}: {}", hazard.what, hazard.fix)));
     if facts.mount_options.iter().any(|o| o == "data=journal") || says(facts, "data=journal") {
         warnings.push(
             "data=journal writes every block twice and rules out direct I/O: mount with \
@@ -262,6 +244,21 @@ pub fn warnings(facts: &Facts) -> Vec<String> {
         ));
     }
     warnings
+}
+
+/// Hazards that the warnings or the recommendation name in other words.
+const SAID_ELSEWHERE: [&str; 3] = ["no_barriers", "memory", "network"];
+
+fn hazards(facts: &Facts) -> Vec<Hazard> {
+    let point = facts.mount_point.as_ref();
+    let point = point.map_or_else(String::new, |point| point.display().to_string());
+    let device = facts.device.as_deref();
+    hazards::of(&Place {
+        file_system: &facts.filesystem,
+        mount_point: &point,
+        options: &facts.mount_options,
+        disk: device.map(|name| (name, facts.disk)),
+    })
 }
 
 fn says(facts: &Facts, text: &str) -> bool {
@@ -372,6 +369,7 @@ fn without_direct_io(facts: &Facts, raw: &Rates) -> Recommendation {
 #[cfg(test)]
 mod tests {
     use super::super::facts::{Answer, AtomicWrites, DirectIo};
+    use super::super::hazards::Disk;
     use super::*;
 
     fn yes() -> Answer {
@@ -417,6 +415,7 @@ mod tests {
             mount_options: Vec::new(),
             device: Some("sda1".to_owned()),
             backing_file: None,
+            disk: Disk::default(),
             logical_block_bytes: 512,
             physical_block_bytes: 4096,
             write_cache: WriteCache::WriteBack,
@@ -558,5 +557,8 @@ mod tests {
         let place = facts("ext4", no("ext4 mounted with data=journal runs ..."));
         assert!(warnings(&place).iter().any(|w| w.contains("tune2fs")));
         assert!(warnings(&facts("ext4", yes())).is_empty());
+        let mut place = facts("ext4", yes());
+        place.mount_options = vec!["data=writeback".to_owned()];
+        assert!(warnings(&place)[0].contains("data=ordered in /etc/fstab"));
     }
 }

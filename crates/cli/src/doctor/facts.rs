@@ -8,6 +8,9 @@ use onewrite::storage::{Capabilities, WriteCache};
 use onewrite::wal::PageSize;
 use serde::Serialize;
 
+use super::disk;
+use super::hazards::Disk;
+
 /// Mount options that change the meaning or the cost of a durable write: whole options, and
 /// beginnings of those that carry a value.
 const OPTIONS_THAT_MATTER: &[&str] = &[
@@ -28,6 +31,7 @@ const OPTIONS_THAT_MATTER: &[&str] = &[
     "nodatasum",
     "fsync_mode=",
     "mode=lfs",
+    "volatile",
 ];
 
 /// The answer to "can it?", with the reason if it cannot.
@@ -73,6 +77,9 @@ pub struct Facts {
     pub device: Option<String>,
     /// For a loop device, the file behind it.
     pub backing_file: Option<PathBuf>,
+    /// Facts about the disk that its queue does not report; shown as warnings.
+    #[serde(skip)]
+    pub disk: Disk,
     /// The device's logical block, in bytes.
     pub logical_block_bytes: u32,
     /// The device's physical block, in bytes.
@@ -123,6 +130,7 @@ impl Facts {
                 .collect(),
             device: Some(found.device.clone()).filter(|name| !name.is_empty()),
             backing_file: found.backing_file.clone(),
+            disk: disk::of(&found.device),
             logical_block_bytes: found.logical_block_bytes,
             physical_block_bytes: found.physical_block_bytes,
             write_cache: found.write_cache,

@@ -1,11 +1,14 @@
 //! `onewrite doctor DIR`: the cost of durable commits at one place, and its reasons.
 //!
 //! `facts` has what the file system and the device report, `trial` what they do when measured.
-//! `advice` draws the consequences for each journal mode. `text` renders the report for people, and
+//! `advice` draws the consequences for each journal mode. `hazards` lists settings that lose commits,
+//! also for `scan`. `text` renders the report for people, and
 //! `--json` prints the same as one document. Nothing stays in DIR.
 
 mod advice;
+pub(crate) mod disk;
 mod facts;
+pub(crate) mod hazards;
 mod text;
 mod trial;
 

@@ -91,6 +91,8 @@ pub struct Database {
     pub framed_commits: u64,
     /// Whether the wal-index was removed or replaced meanwhile, so that commits may be missing.
     pub has_gaps: bool,
+    /// Whether `scan` shows it.
+    pub is_wanted: bool,
     opener: u32,
     /// The rollback journal was missing at a look: it is deleted after each commit.
     is_deleting: bool,
@@ -112,6 +114,7 @@ impl Database {
             frames: 0,
             framed_commits: 0,
             has_gaps: false,
+            is_wanted: true,
             opener: pid,
             is_deleting: false,
             sample: None,

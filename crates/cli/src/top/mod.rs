@@ -5,15 +5,15 @@
 //! SQLite's own counts, and `ledger` keeps the accounts. `report` is the JSON document, `table` the
 //! text, and `screen` the terminal. docs/top.md says what is counted and what is estimated.
 
-mod databases;
+pub(crate) mod databases;
 mod engine;
 mod estimate;
 mod ledger;
-mod processes;
+pub(crate) mod processes;
 mod report;
 mod screen;
 mod table;
-mod words;
+pub(crate) mod words;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;

@@ -296,6 +296,11 @@ impl Databases {
         Some(number)
     }
 
+    /// A database that was found on disk.
+    pub fn add(&mut self, pid: u32, path: &Path) {
+        self.find(pid, path, 0);
+    }
+
     /// Remembers the files that writers lock.
     fn note(&mut self, number: usize, kind: Kind, id: FileId) {
         if matches!(kind, Kind::Database | Kind::WalIndex) {

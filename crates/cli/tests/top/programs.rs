@@ -1,5 +1,6 @@
 //! Programs that commit a given number of times: Python with the system's SQLite, this test with
 //! SQLite linked statically, and Node where it has SQLite.
+#![allow(dead_code)] // not every test that includes this module needs all of it
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

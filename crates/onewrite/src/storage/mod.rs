@@ -50,6 +50,7 @@ pub use kept::close_kept_databases;
 pub(crate) use kept::kept_database;
 pub use lock::{LockByte, LockKind, is_byte_locked, lock_path};
 pub use open::{Access, Create, DirectIo, NewFile, remove_file, sync_directory};
+pub use probe::NO_BARRIERS;
 pub use shared::{SharedPage, SharedWords};
 pub(crate) use sys::has_raised_privileges;
 pub(crate) use sys::{OfdCommand, OfdConflict, OfdRange, OfdType, descriptor as descriptor_of};

@@ -26,6 +26,9 @@ const STATX_WRITE_ATOMIC: u32 = 0x0001_0000;
 /// `FALLOC_FL_WRITE_ZEROES` of linux/falloc.h (6.17), which rustix does not name yet.
 pub(super) const FALLOC_FL_WRITE_ZEROES: FallocateFlags = FallocateFlags::from_bits_retain(0x80);
 
+/// Mount options that keep flushes from the device.
+pub const NO_BARRIERS: &[&str] = &["nobarrier", "barrier=0", "fsync_mode=nobarrier"];
+
 pub(super) fn of_file(file: &File, path: &Path) -> Result<Capabilities, StorageError> {
     Ok(of_inspected(file, &inspect(file, path)?))
 }
@@ -90,7 +93,7 @@ fn from_parts(
         mount.map_or((None, Vec::new()), |m| (Some(m.point), m.options));
     let nobarrier = mount_options
         .iter()
-        .find(|o| ["nobarrier", "barrier=0", "fsync_mode=nobarrier"].contains(&o.as_str()));
+        .find(|option| NO_BARRIERS.contains(&option.as_str()));
     let is_only_device = device
         .as_ref()
         .is_some_and(|device| is_only_device(&filesystem, &mount_options, device));

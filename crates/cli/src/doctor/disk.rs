@@ -1,0 +1,110 @@
+//! Facts about a disk in sysfs that its queue does not report.
+//!
+//! `queue/write_cache` can be overwritten. The disk's own answer is in `cache_type` of SCSI and
+//! virtio disks. A disk with FUA has a volatile cache: the kernel needs FUA for nothing else.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::hazards::Disk;
+
+/// The facts about the disk of a device such as `sda1`.
+pub fn of(device: &str) -> Disk {
+    of_class(Path::new("/sys/class/block"), device)
+}
+
+fn of_class(class: &Path, device: &str) -> Disk {
+    let Some(disk) = disk_of(&class.join(device)) else {
+        return Disk::default();
+    };
+    let is_usb = |part: &std::ffi::OsStr| part.to_string_lossy().starts_with("usb");
+    Disk {
+        cache_is_denied: cache_is_denied(&disk),
+        is_usb: disk.iter().any(is_usb),
+    }
+}
+
+/// The directory of the whole disk.
+fn disk_of(link: &Path) -> Option<PathBuf> {
+    let directory = link.canonicalize().ok()?;
+    match directory.join("partition").exists() {
+        true => directory.parent().map(Path::to_owned),
+        false => Some(directory),
+    }
+}
+
+fn cache_is_denied(disk: &Path) -> bool {
+    let text = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
+    if text(disk.join("queue/write_cache")).trim() != "write through" {
+        return false;
+    }
+    let scsi = fs::read_dir(disk.join("device/scsi_disk"));
+    let of_scsi = scsi.into_iter().flatten().flatten();
+    let mut types = of_scsi.map(|entry| entry.path().join("cache_type"));
+    let own = std::iter::once(disk.join("cache_type"));
+    let has_cache = types
+        .by_ref()
+        .chain(own)
+        .any(|path| text(path).trim().starts_with("write back"));
+    has_cache || text(disk.join("queue/fua")).trim() == "1"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A class directory with a disk `sda` and its partition, as sysfs has them.
+    fn planted(bus: &str, files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let disk = root.path().join("devices").join(bus).join("block/sda");
+        fs::create_dir_all(disk.join("sda1")).unwrap();
+        fs::write(disk.join("sda1/partition"), "1").unwrap();
+        for (file, content) in files {
+            let path = disk.join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        let class = root.path().join("class");
+        fs::create_dir(&class).unwrap();
+        for (name, target) in [("sda", disk.clone()), ("sda1", disk.join("sda1"))] {
+            std::os::unix::fs::symlink(target, class.join(name)).unwrap();
+        }
+        root
+    }
+
+    fn of_planted(bus: &str, files: &[(&str, &str)]) -> Disk {
+        let root = planted(bus, files);
+        let class = root.path().join("class");
+        let found = of_class(&class, "sda1");
+        assert_eq!(found, of_class(&class, "sda"));
+        found
+    }
+
+    #[test]
+    fn a_cache_that_the_kernel_was_told_not_to_flush_is_found() {
+        let through = ("queue/write_cache", "write through\n");
+        let back = "write back\n";
+        for (files, denied) in [
+            (
+                &[through, ("device/scsi_disk/0:0:0:0/cache_type", back)][..],
+                true,
+            ),
+            (&[through, ("cache_type", back)], true),
+            (&[through, ("queue/fua", "1\n")], true),
+            (&[through, ("queue/fua", "0\n")], false),
+            (&[through, ("cache_type", "write through\n")], false),
+            (&[("queue/write_cache", back), ("cache_type", back)], false),
+            (&[], false),
+        ] {
+            let found = of_planted("pci0/ata1", files);
+            assert_eq!(found.cache_is_denied, denied, "{files:?}");
+            assert!(!found.is_usb);
+        }
+    }
+
+    #[test]
+    fn a_disk_behind_usb_is_found() {
+        assert!(of_planted("pci0/usb2/2-1/host6", &[]).is_usb);
+        assert_eq!(of_class(Path::new("/none"), "sda"), Disk::default());
+    }
+}
