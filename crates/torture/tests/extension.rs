@@ -8,7 +8,7 @@ use common::{extension, python, skip};
 use onewrite_torture::files::header;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
 fn has_shell() -> bool {
@@ -308,6 +308,39 @@ fn a_word_of_the_environment_that_means_nothing_is_told_in_sqlites_log() {
             !printed.contains("(28)"),
             "{variables:?}: {printed}"
         );
+    }
+}
+
+/// A program did not ask for the line, so it must not die of it.
+#[test]
+fn a_warning_to_a_pipe_that_nobody_reads_does_not_end_the_program() {
+    if !has_shell() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let lines = format!(
+        ".load {}\n.open {}\nCREATE TABLE IF NOT EXISTS t(a);\n.print done\n",
+        extension().display(),
+        fixture.database().display()
+    );
+    let input = fixture.directory.path().join("input.sql");
+    std::fs::write(&input, lines).expect("the temporary directory is writable");
+    for log in ["stderr", "sqlite"] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = Command::new("sqlite3");
+        command.args(["-batch", "-init", "/dev/null", ":memory:"]);
+        command.stdin(std::fs::File::open(&input).expect("it was just written"));
+        command.stderr(writer).stdout(Stdio::piped());
+        command.envs([
+            ("ONEWRITE_LOG", log),
+            ("ONEWRITE_MAKE_DEFAULT", "1"),
+            ("ONEWRITE_LAYOUT", "page5k"),
+        ]);
+        let child = command.spawn().expect("the shell was there a moment ago");
+        let output = child.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{}", output.status);
+        assert!(String::from_utf8_lossy(&output.stdout).contains("done"));
     }
 }
 

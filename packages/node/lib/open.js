@@ -1,6 +1,7 @@
 // Opens databases in a mode of onewrite.
 'use strict';
 
+const { resolve } = require('path');
 const { OneWriteError, isSupported } = require('./error');
 const { check } = require('./check');
 const { ask, isBusy, isNodeSqlite } = require('./handle');
@@ -50,7 +51,8 @@ function open(path, options = {}) {
 
 function nameDatabase(error, path) {
   const name = textOf(path);
-  if (error instanceof OneWriteError && !error.message.includes(name)) error.message = `${name}: ${error.message}`;
+  const isNamed = error.message.startsWith(name) || error.message.includes(resolve(name));
+  if (error instanceof OneWriteError && !isNamed) error.message = `${name}: ${error.message}`;
   return error;
 }
 

@@ -58,6 +58,9 @@ def connect(
             connection.close()
             if not _is_busy(error.__cause__) or time.monotonic() >= end:
                 raise _of(path, error) from error.__cause__
+        except sqlite3.DatabaseError as error:
+            connection.close()
+            raise _of(path, error) from error
         except BaseException:
             connection.close()
             raise
@@ -68,15 +71,16 @@ def _opened(path: Path, mode: Optional[str], sqlite3_kwargs: Dict[str, Any]) -> 
     try:
         connection: sqlite3.Connection = sqlite3.connect(uri(path, mode), **sqlite3_kwargs)
         return connection
-    except sqlite3.OperationalError as error:
+    except sqlite3.DatabaseError as error:
         raise _of(path, error) from error
 
 
-def _of(path: Path, error: sqlite3.OperationalError) -> OneWriteError:
+def _of(path: Path, error: sqlite3.DatabaseError) -> OneWriteError:
     """The error with the name of its database, and without SQLite's words for how it was found."""
     reason = str(error).replace("automatic extension loading failed: ", "")
     name = os.fsdecode(path)
-    return OneWriteError(reason if name in reason else f"{name}: {reason}")
+    is_named = os.path.abspath(name) in reason or reason.startswith(name)
+    return OneWriteError(reason if is_named else f"{name}: {reason}")
 
 
 def uri(path: Path, mode: Optional[str] = _USUAL) -> str:

@@ -86,7 +86,7 @@ impl Variable {
         read(self.name)
     }
 
-    /// Its value, if it is UTF-8.
+    /// Its value as text.
     pub fn text(&self) -> Option<String> {
         value_of(self.name)
     }
@@ -110,9 +110,9 @@ pub fn logs_to_stderr() -> Result<bool, UnknownWord> {
     word.map_or(Ok(false), |word| words::value_of(&LOGS, &word))
 }
 
-/// The value of a variable, if it is UTF-8.
+/// The value of a variable. Bytes that are not UTF-8 belong to no word, and are replaced.
 pub fn value_of(name: &str) -> Option<String> {
-    read(name)?.into_string().ok()
+    Some(read(name)?.to_string_lossy().into_owned())
 }
 
 fn read(name: &str) -> Option<OsString> {

@@ -165,7 +165,7 @@ impl Database {
     fn status_pragma(&self) -> Answer {
         // A status without the database's mode would be of little use. But it must work even if the
         // database cannot be read.
-        let is_readable = self.settle_with_request().is_ok();
+        let is_readable = self.settle().is_ok();
         Answer::Text(status::json(self, is_readable))
     }
 

@@ -145,7 +145,7 @@ pub fn json(database: &Database, is_readable: bool) -> String {
             mode: kept_out.mode.map(|mode| mode.name()),
             why: kept_out.why,
         }),
-        requested: requested(database),
+        requested: requested(database, is_readable),
         warnings: database.requested.warnings.borrow().clone(),
         settings: InUse(database),
         sync_in_use: match log.as_deref() {
@@ -178,7 +178,7 @@ fn synchronous(database: &Database) -> Option<&'static str> {
     ["off", "normal", "full", "extra"].get(level).copied()
 }
 
-fn requested(database: &Database) -> Option<Asked> {
+fn requested(database: &Database, is_readable: bool) -> Option<Asked> {
     let asked = &database.requested;
     let (mode, by) = match (asked.mode_in_uri, asked.mode, database.upgrade_of_wal()) {
         (Some(mode), ..) => (mode, "URI"),
@@ -186,41 +186,52 @@ fn requested(database: &Database) -> Option<Asked> {
         (None, None, Some(mode)) => (mode, UPGRADE_WAL.name),
         (None, None, None) => return None,
     };
+    let is_in_it = database.mode() == Some(mode);
     Some(Asked {
         mode: mode.name(),
         by,
-        why_not: (database.mode() != Some(mode)).then(|| why_not(database, mode)),
+        why_not: (!is_in_it).then(|| why_not(database, is_readable, mode)),
     })
 }
 
 /// Why the database is not in the requested mode.
-fn why_not(database: &Database, wanted: JournalMode) -> String {
-    let failure = database.first_lock.conversion_failure.borrow();
+fn why_not(database: &Database, is_readable: bool, wanted: JournalMode) -> String {
+    let asked = &database.requested;
+    if database.takes_no_lock {
+        return "immutable=1 and nolock=1 have no journal mode".to_owned();
+    }
+    if !is_readable {
+        return "the database cannot be read now".to_owned();
+    }
+    if let Some(mode) = database.mode() {
+        return format!("the database is in {mode}, which it remembers");
+    }
     if let Some(kept_out) = database.guard.kept_out.get() {
         return kept_out.why.to_owned();
     }
-    if let Some(failure) = failure.as_ref() {
+    if asked.mode_was_named.get() {
+        return "the program has named a journal mode itself".to_owned();
+    }
+    if let Some(failure) = database.first_lock.conversion_failure.borrow().as_ref() {
         return failure.clone();
     }
-    match database.mode() {
-        _ if database.takes_no_lock => "immutable=1 and nolock=1 have no journal mode".to_owned(),
-        Some(mode) => format!("the database remembers {mode}, and that counts more"),
-        None if database.requested.mode_was_named.get() => {
-            "the program has named another mode".to_owned()
-        }
-        None if database.read_only => "the connection is read-only".to_owned(),
-        None if is_in_wal(database) => {
-            format!(
-                "the database is in SQLite's wal, chosen before: PRAGMA journal_mode={wanted} changes it"
-            )
-        }
-        None => "no statement that could change the mode has run yet".to_owned(),
+    if database.read_only {
+        return "the connection is read-only".to_owned();
     }
-}
-
-fn is_in_wal(database: &Database) -> bool {
-    let header = database.read_header();
-    matches!(header, Ok(Some(header)) if header[READ_VERSION_AT] == WAL_VERSION)
+    let connection = database.connection.get();
+    match database.read_header() {
+        _ if asked.mode.is_none() => "the program has not asked for WAL".to_owned(),
+        _ if connection.is_some_and(|connection| !connection.is_autocommit()) => {
+            "no mode changes within a transaction".to_owned()
+        }
+        Ok(None) => {
+            "the database is new: the first statement after its first table changes it".to_owned()
+        }
+        Ok(Some(header)) if header[READ_VERSION_AT] == WAL_VERSION => {
+            format!("the database is in SQLite's wal: PRAGMA journal_mode={wanted} changes it")
+        }
+        _ => "no statement that could change it has run yet".to_owned(),
+    }
 }
 
 fn why_sync(log: Option<&SharedLog>, policy: SyncPolicy) -> Option<String> {

@@ -26,13 +26,15 @@ impl Database {
             if self.has_nothing_of_ours() && self.conversion_due().is_none() {
                 return Answer::Pass;
             }
-            return match self.settle_with_request() {
+            return match self.settle() {
                 Ok(()) => match self.mode() {
                     // SQLite sees its own WAL, and reports it.
                     Some(mode) if self.is_wal_to_the_application(mode) => Answer::Pass,
                     Some(mode) => Answer::Text(mode.to_string()),
                     None => Answer::Pass,
                 },
+                // It was looked at only for the requested mode.
+                Err(_) if self.has_nothing_of_ours() => Answer::Pass,
                 Err(e) => Answer::Fail(self.why(e)),
             };
         };
@@ -67,24 +69,6 @@ impl Database {
             Ok(()) => Answer::Pass,
             Err(failure) => Answer::Fail(failure),
         }
-    }
-
-    /// Settles the mode. An empty database gets the requested one here: at its first lock it has no
-    /// pages to convert. If that is not possible, the database stays as it is, as in [`convert`].
-    pub(super) fn settle_with_request(&self) -> Result<(), SqlError> {
-        self.settle()?;
-        let is_free = |connection: Connection| connection.is_autocommit();
-        if let Some(mode) = self.conversion_due()
-            && self.has_nothing_of_ours()
-            && matches!(self.read_header(), Ok(None))
-            && self.connection.get().is_some_and(is_free)
-        {
-            // If it is not possible, for example within another statement, a later one tries again.
-            if let Answer::Fail(failure) = self.switch_to(mode) {
-                self.not_converted(mode, failure.message);
-            }
-        }
-        Ok(())
     }
 
     /// Notes why the database is not in the requested mode.

@@ -30,7 +30,7 @@ pub fn check_modes(database: &Database, uri: Uri<'_>) -> Result<(), String> {
             Err(e) => Err(format!("journal_mode: {e}")),
         };
     }
-    if let Some(word) = JOURNAL_MODE.text()
+    if let Some(word) = JOURNAL_MODE.text().filter(|word| !word.is_empty())
         && let Err(e) = JournalMode::wanted(&word)
     {
         database.warn(&format!("{}: {e}", JOURNAL_MODE.name));
