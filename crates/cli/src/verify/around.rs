@@ -99,7 +99,7 @@ fn orphans(path: &Path, report: &mut Report) -> io::Result<()> {
             report.notes.push(format!("{more} set aside, not read"));
             break;
         }
-        let orphan = orphan(path);
+        let orphan = orphan(path, report.is_quick());
         let what = match (orphan.frames, orphan.transactions) {
             (Some(0), _) => {
                 report
@@ -111,6 +111,7 @@ fn orphans(path: &Path, report: &mut Report) -> io::Result<()> {
             (Some(_), Some(transactions)) => {
                 format!("holds {}", counted(transactions, "transaction"))
             }
+            _ if report.is_quick() && orphan.id.is_some() => "its frames were not read".to_owned(),
             _ => "cannot be read as a log".to_owned(),
         };
         let what = format!(
@@ -145,9 +146,11 @@ pub fn set_aside(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn orphan(path: &Path) -> Orphan {
+/// A log that was set aside. `quick`: only its header is read.
+fn orphan(path: &Path, quick: bool) -> Orphan {
     let log = OpenedLog::at(path);
     let survey = match &log {
+        Ok(Some(_)) if quick => None,
         Ok(Some(log)) => Survey::of(&log.file, log.geometry, log.wal, Writers::None).ok(),
         Ok(None) => Some(Survey::default()),
         Err(_) => None,

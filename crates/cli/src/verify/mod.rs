@@ -25,6 +25,9 @@ use meanwhile; the report says so. DB may also be a log.
 
 It does not read the database's tables: use PRAGMA integrity_check for that.
 
+With --quick it reads headers and queries locks: some milliseconds, for the liveness probe of a
+container. It finds a damaged header, a missing log, and a log that a process could not write.
+
 Exit code:
   0  whole: nothing is wrong, and opening the database brings back everything that is committed
   1  something is wrong, or holds transactions that opening the database does not bring back

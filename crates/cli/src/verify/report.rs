@@ -60,9 +60,9 @@ struct Recovery {
 pub struct Orphan {
     pub path: PathBuf,
     pub id: Option<String>,
-    /// Null where it cannot be read.
+    /// Null where it cannot be read, or with `quick`.
     pub frames: Option<u32>,
-    /// Null where it cannot be read.
+    /// Null where it cannot be read, or with `quick`.
     pub transactions: Option<u64>,
 }
 
@@ -111,6 +111,11 @@ impl Report {
     /// The database's header.
     pub fn database(&self) -> Option<&inspected::Database> {
         self.database.as_ref()
+    }
+
+    /// Whether only headers are read.
+    pub fn is_quick(&self) -> bool {
+        self.quick
     }
 
     /// Whether a log has frames that recovery takes.

@@ -287,6 +287,14 @@ fn files_that_do_not_belong_together_are_told_with_the_way_to_keep_what_they_hol
     fs::write(case.file("-onewrite-orphan-0123456789abcdef"), &own).expect("a log");
     said.push(case.problem());
     assert!(said[5].contains("4 transactions"), "{}", said[5]);
+    let (quick, code) = case.verify(&["--quick"]);
+    let (frames, what) = (
+        &quick["orphans"][0]["frames"],
+        &quick["problems"][0]["what"],
+    );
+    assert_eq!((code, frames), (1, &Value::Null), "{quick:#}");
+    said.push(what.as_str().expect("words").to_owned());
+    assert!(said[6].contains("were not read"), "{}", said[6]);
     for what in said {
         assert!(what.contains("onewrite salvage"), "{what}");
         for bad in [
