@@ -2,14 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
 use onewrite_record::{EXTENSION_VARIABLE, OPENED, REPORT_VARIABLE};
 use onewrite_workload::mode::{Mode, Vfs};
+use rustix::fs::{MemfdFlags, memfd_create};
+use tempfile::NamedTempFile;
 
 use crate::forward::Forward;
 use crate::inspect::DatabaseHeader;
@@ -70,6 +74,42 @@ pub enum Ended {
     Exited(ExitStatus, String),
 }
 
+/// The file that the library adds its lines to, in every process of the program.
+enum ReportFile {
+    Named(NamedTempFile),
+    /// A container may have no directory for temporary files.
+    InMemory(File),
+}
+
+impl ReportFile {
+    fn make() -> Result<ReportFile, String> {
+        let named = tempfile::Builder::new().prefix("onewrite-run-").tempfile();
+        named.map(ReportFile::Named).or_else(|error| {
+            let file = ReportFile::in_memory();
+            file.map_err(|_| format!("cannot make a temporary file: {error}"))
+        })
+    }
+
+    /// # Errors
+    /// The kernel makes none, or `/proc` is missing, where other processes find it.
+    fn in_memory() -> io::Result<ReportFile> {
+        let file = memfd_create("onewrite-run", MemfdFlags::CLOEXEC)?;
+        let report = ReportFile::InMemory(file.into());
+        fs::metadata(report.path())?;
+        Ok(report)
+    }
+
+    /// The path by which all processes open it.
+    fn path(&self) -> PathBuf {
+        match self {
+            ReportFile::Named(file) => file.path().to_owned(),
+            ReportFile::InMemory(file) => {
+                format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into()
+            }
+        }
+    }
+}
+
 /// Runs a program with the extension preloaded, and these variables set.
 pub fn preloaded(command: &[OsString], variables: &[(&str, &str)]) -> Result<Ended, String> {
     let library = preload::library(preload::PRELOAD, "ONEWRITE_PRELOAD_LIBRARY")?;
@@ -80,10 +120,7 @@ pub fn preloaded(command: &[OsString], variables: &[(&str, &str)]) -> Result<End
     if let Some(obstacle) = preload::obstacle(program) {
         return Err(obstacle);
     }
-    let report = tempfile::Builder::new()
-        .prefix("onewrite-run-")
-        .tempfile()
-        .map_err(|error| format!("cannot make a temporary file: {error}"))?;
+    let report = ReportFile::make()?;
     let mut signals = Forward::install()?;
     let started = preload::command(command, &library)
         .env(EXTENSION_VARIABLE, &extension)

@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::Once;
 
@@ -30,4 +31,23 @@ pub fn build_libraries() {
             assert!(built.expect("cargo").success());
         }
     });
+}
+
+/// Debian's Python, or another one with a dynamically linked SQLite and the modules in `imports`.
+pub fn python(imports: &str) -> Option<PathBuf> {
+    let told = std::env::var_os("ONEWRITE_PYTHON").map(PathBuf::from);
+    let names = told
+        .into_iter()
+        .chain(["/usr/bin/python3".into(), "python3".into()]);
+    let check = format!(
+        "import _sqlite3, {imports}; m = open('/proc/self/maps').read(); assert 'libsqlite3.so' in m"
+    );
+    let found = names.into_iter().find(|name| {
+        let tried = Command::new(name).args(["-c", &check]).output();
+        tried.is_ok_and(|output| output.status.success())
+    });
+    if found.is_none() {
+        println!("SKIPPED: no python3 with a dynamically linked SQLite and {imports}");
+    }
+    found
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{path, text};
+use common::{path, python, text};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
@@ -22,25 +22,6 @@ fn onewrite(words: &[&str]) -> Output {
         .args(words)
         .output()
         .expect("the command")
-}
-
-/// Debian's Python, or another one with a dynamically linked SQLite and the modules in `imports`.
-fn python(imports: &str) -> Option<PathBuf> {
-    let told = std::env::var_os("ONEWRITE_PYTHON").map(PathBuf::from);
-    let names = told
-        .into_iter()
-        .chain(["/usr/bin/python3".into(), "python3".into()]);
-    let check = format!(
-        "import _sqlite3, {imports}; m = open('/proc/self/maps').read(); assert 'libsqlite3.so' in m"
-    );
-    let found = names.into_iter().find(|name| {
-        let tried = Command::new(name).args(["-c", &check]).output();
-        tried.is_ok_and(|output| output.status.success())
-    });
-    if found.is_none() {
-        println!("SKIPPED: no python3 with a dynamically linked SQLite and {imports}");
-    }
-    found
 }
 
 /// Records a program that gets the database's path as its last word, in a directory.
