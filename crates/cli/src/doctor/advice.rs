@@ -475,7 +475,10 @@ mod tests {
     fn memory_and_network_file_systems_get_stock_modes() {
         let fast = rates(Some(9e5), 9e5, 1.0);
         assert_eq!(recommend(&facts("tmpfs", yes()), &fast).mode, "wal");
-        assert_eq!(recommend(&facts("nfs4", yes()), &fast).mode, "delete");
+        for shared in ["nfs4", "ceph", "fuse.ceph-fuse", "virtiofs"] {
+            let found = recommend(&facts(shared, yes()), &fast);
+            assert_eq!(found.mode, "delete", "{shared}");
+        }
     }
 
     #[test]

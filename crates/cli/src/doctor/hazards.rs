@@ -22,6 +22,8 @@ pub const NETWORK: &[&str] = &[
     "gfs2",
     "ocfs2",
     "lustre",
+    "virtiofs",
+    "fuse.ceph-fuse",
     "fuse.sshfs",
     "fuse.glusterfs",
     "fuse.rclone",
@@ -145,7 +147,7 @@ fn of_kind(kind: &str) -> Option<Hazard> {
             "put the database on a volume (docker run -v DIR:DIR)",
         ));
     }
-    if kind == "fuse" || kind == "fuseblk" || kind.starts_with("fuse.") || kind == "virtiofs" {
+    if kind == "fuse" || kind == "fuseblk" || kind.starts_with("fuse.") {
         return Some(hazard(
             "fuse",
             format!("{kind}: whether a flush reaches a disk is up to another program"),
@@ -224,6 +226,7 @@ mod tests {
             ("nfs4", &[], good, &["network"]),
             ("cifs", &[], good, &["network"]),
             ("fuse.sshfs", &[], good, &["network"]),
+            ("virtiofs", &[], good, &["network"]),
             ("fuse.bindfs", &[], good, &["fuse"]),
             ("ext4", &[], denied, &["write_cache_denied"]),
             ("ext4", &[], usb, &["usb"]),

@@ -38,6 +38,10 @@ for at in $mounts; do
         r?"$root" | r?"$root"/*) mount -o remount,bind,ro "$at" 2>/dev/null || true ;;
     esac
 done
+if [ -w "$root/etc" ]; then
+    echo "the root is writable" >&2
+    exit 1
+fi
 exec chroot "$root" setpriv --reuid "$user" --regid "$user" --clear-groups --no-new-privs \
     --bounding-set=-all --inh-caps=-all -- "$@"
 "#;
@@ -45,8 +49,8 @@ exec chroot "$root" setpriv --reuid "$user" --regid "$user" --clear-groups --no-
 /// The file system that the database lies on. Everything else is read-only.
 #[derive(Clone, Copy)]
 pub enum Volume<'a> {
-    /// A directory of the host.
-    Directory(&'a Path),
+    /// A directory or a file of the host.
+    Bind(&'a Path),
     /// The same, read-only.
     ReadOnly(&'a Path),
     /// A tmpfs of the container's own.
@@ -59,8 +63,8 @@ impl Volume<'_> {
     /// Type, options and source for mount(8).
     fn mount(self) -> (&'static str, String, PathBuf) {
         match self {
-            Volume::Directory(directory) | Volume::ReadOnly(directory) => {
-                ("none", "bind".to_owned(), directory.to_owned())
+            Volume::Bind(path) | Volume::ReadOnly(path) => {
+                ("none", "bind".to_owned(), path.to_owned())
             }
             Volume::Memory => ("tmpfs", "size=64m".to_owned(), "tmpfs".into()),
             Volume::Layers { image, own } => {

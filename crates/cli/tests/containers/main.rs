@@ -155,7 +155,7 @@ fn with_a_read_only_root_a_program_commits_and_sigterm_closes_the_database() {
     let Some(host) = Host::new() else { return };
     let volume = host.directory("volume", NOBODY);
     let database = volume.join("app.db");
-    let plan = host.plan(Volume::Directory(&volume), "/mnt", NOBODY);
+    let plan = host.plan(Volume::Bind(&volume), "/mnt", NOBODY);
     let python = [path(&host.python), "-c", WRITABLE];
     let places = ["/", "/tmp", "/var/tmp", "/dev/shm", TOOLS, "/mnt"];
     assert_eq!(plan.succeed(&[&python[..], &places].concat()), ["/mnt"]);
@@ -192,7 +192,7 @@ fn two_containers_on_one_volume_lose_no_acknowledged_row_when_both_are_killed() 
         ("two", "/srv", "/srv/app.db"),
     ];
     let mut containers = places.map(|(name, point, database)| {
-        let plan = host.plan(Volume::Directory(&volume), point, 0);
+        let plan = host.plan(Volume::Bind(&volume), point, 0);
         let mut container = plan.start(&host.writer([name, database, "0", "die"]));
         let status = status(&container.line());
         assert_eq!(status["mode"], "onewrite", "{status:#}");
@@ -302,7 +302,7 @@ fn a_probe_next_to_a_writer_is_content_until_the_log_is_damaged() {
     let Some(host) = Host::new() else { return };
     let volume = host.directory("volume", NOBODY);
     let log = volume.join("app.db-onewrite");
-    let plan = host.plan(Volume::Directory(&volume), "/mnt", NOBODY);
+    let plan = host.plan(Volume::Bind(&volume), "/mnt", NOBODY);
     // It writes nothing and locks nothing: it needs no more than to read.
     let probe = host.plan(Volume::ReadOnly(&volume), "/srv", NOBODY);
     let probe = || probe.run(&[ONEWRITE, "verify", "--quick", "/srv/app.db"]);
@@ -334,4 +334,24 @@ fn a_probe_next_to_a_writer_is_content_until_the_log_is_damaged() {
     assert_probe(1, "NOT WHOLE");
     fs::remove_file(&log).expect("the log");
     assert_probe(1, "missing");
+}
+
+/// The log would be made in the container's own layer, and end with it.
+#[test]
+fn with_a_read_only_root_a_database_s_file_alone_is_refused_and_stays_as_it_is() {
+    let Some(host) = Host::new() else { return };
+    let database = host.directory("volume", 0).join("app.db");
+    let made = Connection::open(&database).expect("a database");
+    made.execute_batch("CREATE TABLE t(id INTEGER PRIMARY KEY, writer TEXT, n INTEGER)")
+        .expect("a table");
+    drop(made);
+    let before = fs::read(&database).expect("the database");
+    // A file that every image has.
+    let place = "/etc/passwd";
+    let plan = host.plan(Volume::Bind(&database), place, 0);
+    let ended = plan.run(&host.writer(["one", place, "1", "close"]));
+    assert!(!ended.status.success(), "{:?}", ended.lines);
+    let said = ended.errors;
+    assert!(said.contains("unable to open database file"), "{said}");
+    assert!(fs::read(&database).expect("the database") == before);
 }
