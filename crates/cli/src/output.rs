@@ -27,6 +27,11 @@ impl OutputArgs {
         self.json
     }
 
+    /// Whether a page is written.
+    pub fn has_page(&self) -> bool {
+        self.html.html.is_some()
+    }
+
     /// Refuses a page that could not be written, before the work begins: its report would be lost.
     pub fn check(&self) -> Result<(), String> {
         self.html.check()

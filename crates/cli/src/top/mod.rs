@@ -3,12 +3,16 @@
 //!
 //! `engine` reads the kernel's events. `processes` finds the files that they name, `databases` reads
 //! SQLite's own counts, and `ledger` keeps the accounts. `report` is the JSON document, `table` the
-//! text, and `screen` the terminal. docs/top.md says what is counted and what is estimated.
+//! text, `page` the page, and `screen` the terminal.
+//!
+//! docs/top.md says which figures are counted and which are estimated.
 
 pub(crate) mod databases;
 mod engine;
 mod estimate;
+mod history;
 mod ledger;
+mod page;
 pub(crate) mod processes;
 mod report;
 mod screen;
@@ -21,8 +25,10 @@ use std::time::{Duration, Instant};
 
 use onewrite_iotrace::live::{Live, tracefs};
 
-use crate::{Outcome, interrupt, output};
+use crate::output::OutputArgs;
+use crate::{Outcome, interrupt};
 use engine::{Engine, TICK};
+use history::History;
 use report::Report;
 
 /// Explains the figures below the options of `top --help`.
@@ -47,6 +53,7 @@ Examples:
   sudo onewrite top
   sudo onewrite top --once
   sudo onewrite top --json --for 60s
+  sudo onewrite top --for 1h --html report.html
   onewrite top --once --for 1h";
 
 /// The time of a watch that the user does not set.
@@ -66,15 +73,15 @@ pub struct Args {
     #[arg(long)]
     once: bool,
 
-    /// Print one JSON document at the end, instead of the screen
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 impl Args {
     /// Whether the screen is shown: on a terminal, unless the user wants something else.
     fn is_live(&self) -> bool {
-        !self.once && !self.json && std::io::stdout().is_terminal()
+        let is_report = self.once || self.output.is_json() || self.output.has_page();
+        !is_report && std::io::stdout().is_terminal()
     }
 }
 
@@ -100,6 +107,7 @@ fn time(text: &str) -> Result<Duration, String> {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Outcome {
+    args.output.check()?;
     interrupt::install()?;
     let (live, note) = trace();
     let mut engine = Engine::start(live)?;
@@ -109,9 +117,11 @@ pub fn run(args: &Args) -> Outcome {
         return Ok(interrupt::exit_code(ExitCode::SUCCESS));
     }
     eprintln!("onewrite: watching; Ctrl-C shows what was seen");
-    watch(&mut engine, args.time.unwrap_or(USUAL))?;
+    let mut history = args.output.has_page().then(History::default);
+    watch(&mut engine, history.as_mut(), args.time.unwrap_or(USUAL))?;
     let report = Report::of(&engine);
-    output::print(args.json, &report, || table::render(&report))?;
+    let page = || page::page(&report, &history.unwrap_or_default());
+    args.output.show(&report, || table::render(&report), page)?;
     Ok(interrupt::exit_code(ExitCode::SUCCESS))
 }
 
@@ -134,7 +144,13 @@ fn trace() -> (Option<Live>, Option<String>) {
     }
 }
 
-fn watch(engine: &mut Engine, time: Duration) -> Result<(), String> {
+fn watch(
+    engine: &mut Engine,
+    mut history: Option<&mut History>,
+    time: Duration,
+) -> Result<(), String> {
+    let mut remember = |engine: &Engine| history.as_mut().map(|history| history.add(engine));
+    remember(engine);
     let end = Instant::now() + time;
     while !interrupt::is_requested() {
         let left = end.saturating_duration_since(Instant::now());
@@ -142,7 +158,9 @@ fn watch(engine: &mut Engine, time: Duration) -> Result<(), String> {
             break;
         }
         std::thread::sleep(left.min(TICK));
-        engine.tick()?;
+        if engine.tick()? {
+            remember(engine);
+        }
     }
     engine.finish()
 }

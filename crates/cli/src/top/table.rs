@@ -33,7 +33,8 @@ pub fn render(report: &Report) -> String {
 const ESTIMATED: &str = "onewrite and direct are estimates from the counted pages; \
                          `onewrite compare` measures";
 
-fn head(report: &Report) -> String {
+/// The sums, in a line.
+pub fn head(report: &Report) -> String {
     let rate: f64 = report
         .databases
         .iter()
@@ -157,7 +158,8 @@ fn estimates(report: &Report) -> TextTable {
     table
 }
 
-fn closing(report: &Report) -> String {
+/// Facts that the reader should know, in lines.
+pub fn closing(report: &Report) -> String {
     let mut text = String::new();
     let is_estimated = |database: &OfDatabase| database.commits_from == Source::Flushes;
     if report.databases.iter().any(is_estimated) {

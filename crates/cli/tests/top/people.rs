@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 
-use crate::common::{instances, onewrite, text};
+use crate::common::{instances, onewrite, path, text};
 use crate::programs::Program;
 use crate::*;
 
@@ -29,7 +29,8 @@ fn people_get_a_line_for_each_program() {
     }
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let mut program = Program::python(&dir.path().join("people.db"), "wal", 20);
-    let mut child = Top::start(&["--once", "--for", "600s"]);
+    let page = dir.path().join("page.html");
+    let mut child = Top::start(&["--for", "600s", "--html", path(&page)]);
     program.go();
     program.wait_done();
     kill_process(Pid::from_child(&child.0), Signal::INT).expect("a signal");
@@ -43,6 +44,10 @@ fn people_get_a_line_for_each_program() {
         table.contains("estimates from the counted pages"),
         "{table}"
     );
+    let page = fs::read_to_string(page).expect("the page");
+    for part in ["people.db", "bytes_per_day", "Programs"] {
+        assert!(page.contains(part), "{part} in {page}");
+    }
 }
 
 #[test]
@@ -101,55 +106,4 @@ fn without_root_there_are_commits_and_the_reason_for_no_bytes() {
     assert!(own["bytes"].is_null() && own["programs"][0]["pid"] == program.pid());
     let notes = document["notes"].to_string();
     assert!(notes.contains("sudo"), "{notes}");
-}
-
-/// The screen on a terminal: it shows the database, and `q` restores the terminal.
-#[test]
-fn the_screen_shows_the_database_and_ends_with_q() {
-    if !rustix::process::geteuid().is_root() {
-        println!("SKIPPED: a trace takes root");
-        return;
-    }
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
-    let mut program = Program::python(&dir.path().join("onscreen.db"), "wal", 200_000);
-    program.go();
-    // The terminal is Python's; it waits for the name, presses q, and passes on the exit code.
-    let script = "
-import os, pty, select, sys, time
-pid, fd = pty.fork()
-if pid == 0:
-    os.environ['TERM'] = 'xterm'
-    os.environ['COLUMNS'] = '140'
-    os.execv(sys.argv[1], [sys.argv[1], 'top'])
-import fcntl, struct, termios
-seen, pressed, end = b'', False, time.monotonic() + 120
-while time.monotonic() < end:
-    if select.select([fd], [], [], 0.2)[0]:
-        try:
-            part = os.read(fd, 65536)
-        except OSError:
-            break
-        if not part:
-            break
-        seen += part
-    # Another size: the screen is drawn again, with every word in one piece.
-    width = 140 + int(time.monotonic()) % 2
-    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack('HHHH', 50, width, 0, 0))
-    if not pressed and b'onscreen.db' in seen and b'commit/s' in seen:
-        os.write(fd, b'q')
-        pressed = True
-code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-print('code', code, 'pressed', pressed, 'restored', b'[?1049l' in seen)
-";
-    let output = Command::new("python3")
-        .args(["-c", script, env!("CARGO_BIN_EXE_onewrite")])
-        .output()
-        .expect("python3");
-    let said = text(&output.stdout);
-    assert_eq!(
-        said,
-        "code 0 pressed True restored True\n",
-        "{}",
-        text(&output.stderr)
-    );
 }

@@ -217,7 +217,7 @@ fn one(frame: &mut Frame<'_>, area: Rect, state: &State, path: &str) {
     let [facts, above, below] = areas.areas(area);
     let text = database.map_or_else(|| format!("{path}\nidle"), facts_of);
     frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: false }), facts);
-    if let Some(history) = state.history.get(path) {
+    if let Some(history) = state.history.rates.get(path) {
         plot(
             frame,
             above,

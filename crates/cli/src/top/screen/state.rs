@@ -1,17 +1,15 @@
 //! The choices of the user, and the figures of the last seconds.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::top::engine::{Engine, Snapshot};
-use crate::top::report::{Figures, OfDatabase, OfProgram, Report};
+use crate::top::history::History;
+use crate::top::report::{OfDatabase, OfProgram, Report};
 
 /// Looks whose difference is shown: five seconds.
 const WINDOW: usize = 6;
-
-/// Points of a plot: ten minutes.
-const HISTORY: usize = 600;
 
 /// The consequence of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,38 +84,13 @@ pub struct Line<'a> {
     pub program: &'a OfProgram,
 }
 
-/// The rates of a database over time, a second apart.
-#[derive(Default)]
-pub struct History {
-    /// Commits a second.
-    pub commits: VecDeque<f64>,
-    /// Bytes a second.
-    pub bytes: VecDeque<f64>,
-}
-
-impl History {
-    fn add(&mut self, figures: Option<&Figures>) {
-        let commits = figures.map_or(0.0, |figures| figures.commits_per_s);
-        let bytes = figures.and_then(|figures| figures.bytes_per_s);
-        for (list, rate) in [
-            (&mut self.commits, commits),
-            (&mut self.bytes, bytes.unwrap_or(0.0)),
-        ] {
-            list.push_back(rate);
-            if list.len() > HISTORY {
-                list.pop_front();
-            }
-        }
-    }
-}
-
 /// See the module.
 pub struct State {
     looks: VecDeque<Snapshot>,
     /// The figures of the window.
     pub report: Report,
-    /// The rates of each database, by its path.
-    pub history: HashMap<String, History>,
+    /// The rates of each database.
+    pub history: History,
     /// The order of the lines.
     pub order: Order,
     /// Lines without this text are hidden.
@@ -142,7 +115,7 @@ impl State {
         Self {
             looks,
             report,
-            history: HashMap::new(),
+            history: History::default(),
             order: Order::Bytes,
             filter: String::new(),
             is_typing: false,
@@ -159,28 +132,12 @@ impl State {
 
     /// New figures.
     pub fn update(&mut self, engine: &Engine) {
-        let now = engine.snapshot();
-        if let Some(last) = self.looks.back() {
-            let report = Report::between(engine, last, &now);
-            self.remember(&report);
-        }
-        self.looks.push_back(now);
+        self.looks.push_back(self.history.add(engine));
         if self.looks.len() > WINDOW {
             self.looks.pop_front();
         }
         if let (Some(from), Some(to)) = (self.looks.front(), self.looks.back()) {
             self.report = Report::between(engine, from, to);
-        }
-    }
-
-    fn remember(&mut self, report: &Report) {
-        for database in &report.databases {
-            self.history.entry(database.path.clone()).or_default();
-        }
-        for (path, history) in &mut self.history {
-            let mut databases = report.databases.iter();
-            let database = databases.find(|database| database.path == *path);
-            history.add(database.map(|database| &database.figures));
         }
     }
 

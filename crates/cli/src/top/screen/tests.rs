@@ -77,7 +77,11 @@ fn the_order_and_the_filter_choose_the_lines() {
 fn one_database_is_shown_with_its_plot() {
     let mut state = state();
     let rates = [1.0, 50.0, 123.0];
-    let history = state.history.entry("/var/one.db".to_owned()).or_default();
+    let history = state
+        .history
+        .rates
+        .entry("/var/one.db".to_owned())
+        .or_default();
     history.commits.extend(rates);
     history.bytes.extend(rates);
     press(&mut state, &[KeyCode::Enter]);
