@@ -1,7 +1,9 @@
 //! Small helpers that several crates share. It depends on nothing but the standard library, because
 //! the engine uses it too.
 
+pub mod exposition;
 pub mod files;
+pub mod metrics;
 pub mod mounts;
 pub mod random;
 

@@ -23,6 +23,7 @@
 
 pub mod group_commit;
 pub mod group_synch;
+pub mod latency;
 pub mod turns;
 
 mod delay;
@@ -41,6 +42,7 @@ use crate::log::shared::Committer;
 use crate::log::{ErrorKind, LogError};
 use crate::mode::{Compressing, GroupSynch, JournalMode, SyncPolicy};
 use crate::storage::{Durability, Patience, Short};
+use crate::sync::Instant;
 use crate::wal::{self, FrameNo, IndexView, Salts, array};
 use partial_frame::PartialFrame;
 use run::Run;
@@ -103,6 +105,8 @@ pub struct Writer {
     expects_sync: bool,
     laid_out: LaidOut,
     stock_tail: Option<StockTail>,
+    /// When the last frame of the commit under way was there, for [`latency`].
+    commit_began: Option<Instant>,
 }
 
 impl Writer {
@@ -126,6 +130,7 @@ impl Writer {
             expects_sync: false,
             laid_out: LaidOut::default(),
             stock_tail: None,
+            commit_began: None,
         }
     }
 
@@ -253,6 +258,13 @@ impl Writer {
         self.log.check_poison()
     }
 
+    /// SQLite may report the commit: see [`latency`].
+    pub fn note_commit_ended(&mut self) {
+        if let Some(began) = self.commit_began.take() {
+            self.log.latency.note_commit(began);
+        }
+    }
+
     fn forget_run(&mut self) {
         self.run.clear();
         self.run_is_out = false;
@@ -350,6 +362,7 @@ impl Writer {
         }
         // Nothing stays of a commit that failed, or whose last piece came after its end.
         self.transaction = Transaction::begin(first, salts);
+        self.commit_began = None;
         self.promise.forget_durable();
         self.forget_run();
         Ok(())
@@ -400,6 +413,7 @@ impl Writer {
         }
         if self.run.is_commit(frame) {
             self.transaction.commit = frame;
+            self.commit_began.get_or_insert_with(Instant::now);
             // These frames were rolled back, and came together with this transaction. In the log
             // they could pass for later frames.
             self.run.truncate(frame.plus(1));

@@ -11,6 +11,7 @@ use std::sync::{Arc, PoisonError};
 use crate::checkpoint::Counters;
 use crate::commit::group_commit::GroupCommit;
 use crate::commit::group_synch::Queue;
+use crate::commit::latency::Latency;
 use crate::log::Log;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{self, Builder, JoinHandle, Mutex, MutexGuard};
@@ -22,6 +23,8 @@ pub struct SharedLog {
     pub(crate) remapped: Counters,
     pub(crate) group_synch: Queue,
     pub(crate) group_commit: GroupCommit,
+    /// How long commits took.
+    pub(crate) latency: Latency,
     /// The number of this process's connections that have the log open.
     connections: AtomicUsize,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -42,6 +45,7 @@ impl From<Log> for SharedLog {
             remapped: Counters::default(),
             group_synch: Queue::default(),
             group_commit: GroupCommit::default(),
+            latency: Latency::default(),
             connections: AtomicUsize::new(0),
             threads: Mutex::default(),
         }

@@ -1,6 +1,8 @@
 //! Counts what this process has sent to one log file, for `PRAGMA onewrite_status` and tests.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 /// Running totals of one [`LogFile`](super::LogFile). Setup (preallocation) and the work of commits
 /// are counted apart, so that neither hides in the other.
@@ -22,6 +24,14 @@ pub struct IoCounters {
     pub setup_write_bytes: AtomicU64,
     /// fdatasync calls of preallocation, and fsync calls on the directory.
     pub setup_flushes: AtomicU64,
+    /// When the last fdatasync returned: microseconds since [`begin`], and 1; 0 for never.
+    last_flush: AtomicU64,
+}
+
+/// A moment of this process, before everything that is timed by it.
+fn begin() -> Instant {
+    static BEGIN: OnceLock<Instant> = OnceLock::new();
+    *BEGIN.get_or_init(Instant::now)
 }
 
 /// The values of [`IoCounters`] at one moment.
@@ -79,6 +89,19 @@ impl IoCounters {
             setup_write_bytes: self.setup_write_bytes.load(Relaxed),
             setup_flushes: self.setup_flushes.load(Relaxed),
         }
+    }
+
+    pub(super) fn count_flush(&self) {
+        self.flushes.fetch_add(1, Relaxed);
+        let since = begin().elapsed().as_micros() as u64;
+        self.last_flush.store(since + 1, Relaxed);
+    }
+
+    /// The time since the last fdatasync, for commits or for preallocation; `None` without one.
+    #[must_use]
+    pub fn flush_age(&self) -> Option<Duration> {
+        let at = self.last_flush.load(Relaxed).checked_sub(1)?;
+        Some(begin().elapsed().saturating_sub(Duration::from_micros(at)))
     }
 
     pub(super) fn count_write(&self, bytes: usize) {

@@ -282,7 +282,7 @@ impl LogFile {
         observer::before(&self.path, Operation::Flush, &Call::Flush)?;
         // Not retried even after a signal: an error that the first attempt saw may not show twice.
         fdatasync(&self.buffered).map_err(|e| self.error(Operation::Flush, None, e))?;
-        self.counters.flushes.fetch_add(1, Relaxed);
+        self.counters.count_flush();
         Ok(())
     }
 

@@ -133,6 +133,7 @@ pub const SQLITE_FCNTL_COMMIT_PHASETWO: c_int = 22;
 pub const SQLITE_FCNTL_PDB: c_int = 30;
 pub const SQLITE_FCNTL_RESERVE_BYTES: c_int = 38;
 pub const SQLITE_FCNTL_HAS_MOVED: c_int = 20;
+pub const SQLITE_FCNTL_CKPT_DONE: c_int = 37;
 pub const SQLITE_FCNTL_CKPT_START: c_int = 39;
 
 pub const SQLITE_SHM_UNLOCK: c_int = 1;

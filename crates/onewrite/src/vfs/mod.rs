@@ -24,6 +24,7 @@ mod host;
 mod inner;
 mod leaving;
 mod locks;
+mod metrics;
 mod orphan;
 mod pragma;
 mod refusal;

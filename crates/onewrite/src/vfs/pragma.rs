@@ -10,7 +10,7 @@ use super::database::{Database, code_of};
 use super::host::{Connection, SqlError};
 use super::inner::LockLevel;
 use super::settings::{self, SETTINGS, Setting};
-use super::{environment, ffi, status};
+use super::{environment, ffi, metrics, status};
 use crate::log::LogError;
 use crate::mode::JournalMode;
 use crate::mode::words::listed;
@@ -85,11 +85,16 @@ pub(super) struct Command {
 }
 
 /// All of them; the others are [`SETTINGS`].
-pub(super) static COMMANDS: [Command; 4] = [
+pub(super) static COMMANDS: [Command; 5] = [
     Command {
         pragma: "onewrite_status",
         help: "what is in use and why, as one JSON object",
         run: |database, _| database.status_pragma(),
+    },
+    Command {
+        pragma: "onewrite_metrics",
+        help: "counters, ages and commit latency, as text for Prometheus",
+        run: |database, _| database.metrics_pragma(),
     },
     Command {
         pragma: "onewrite_help",
@@ -167,6 +172,12 @@ impl Database {
         // database cannot be read.
         let is_readable = self.settle().is_ok();
         Answer::Text(status::json(self, is_readable))
+    }
+
+    fn metrics_pragma(&self) -> Answer {
+        // As for the status.
+        let _ = self.settle_with_request();
+        Answer::Text(metrics::text(self))
     }
 
     fn reserve_bytes(&self, value: Option<&str>) -> Answer {

@@ -7,6 +7,7 @@ mod damage;
 mod deletion;
 mod grouping;
 mod idle_stock;
+mod metrics;
 mod orphan;
 mod permissions;
 mod places;

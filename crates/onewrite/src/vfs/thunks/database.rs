@@ -420,6 +420,12 @@ unsafe extern "C" fn db_file_control(
                     database.begin_remapping();
                     database.inner.control(op, argument)
                 }
+                ffi::SQLITE_FCNTL_CKPT_DONE => {
+                    if let Some(log) = database.log() {
+                        log.latency.note_checkpoint();
+                    }
+                    database.inner.control(op, argument)
+                }
                 ffi::SQLITE_FCNTL_VFSNAME => {
                     let code = database.inner.control(op, argument);
                     prefix_vfs_name(database.host, argument.cast());
@@ -440,7 +446,9 @@ fn commit_is_published(database: &Database) -> c_int {
     let index = database.inner.index_view();
     let code = with_writer(database, |writer| {
         writer.published(index)?;
-        writer.await_own(&|| database.inner.index_view())
+        writer.await_own(&|| database.inner.index_view())?;
+        writer.note_commit_ended();
+        Ok(())
     });
     database.has_just_committed.set(code == SQLITE_OK);
     code
