@@ -11,6 +11,7 @@ pub mod detach;
 pub mod device;
 pub mod directory;
 pub mod doctor;
+pub mod exporter;
 pub mod forward;
 pub mod ftl;
 pub mod html;

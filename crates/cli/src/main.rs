@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use onewrite_cli::{
-    backup, compare, detach, device, doctor, exit, ftl, import, inspect, record, replay, run,
-    salvage, scan, shell, top, trace, verify,
+    backup, compare, detach, device, doctor, exit, exporter, ftl, import, inspect, record, replay,
+    run, salvage, scan, shell, top, trace, verify,
 };
 
 /// Durable SQLite commits in one device write: measure, explain and repair.
@@ -39,6 +39,9 @@ enum Command {
     /// Say what durable commits cost in a directory, why, and which journal mode fits
     #[command(after_long_help = doctor::AFTER_HELP)]
     Doctor(doctor::DoctorArgs),
+    /// Serve the state of databases as metrics for Prometheus
+    #[command(after_long_help = exporter::AFTER_HELP)]
+    Exporter(exporter::Args),
     /// Make, mount, inspect, replay and cut a flash device in a file that commits transactions
     #[command(after_long_help = ftl::AFTER_HELP)]
     Ftl(ftl::Args),
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Command::Shell(args) => shell::run(&args),
         Command::Detach(args) => detach::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Exporter(args) => exporter::run(&args),
         Command::Ftl(args) => ftl::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Salvage(args) => salvage::run(&args),

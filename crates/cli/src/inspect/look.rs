@@ -299,6 +299,7 @@ fn has_users(report: &mut Report, path: &Path, file: &LogFile, owner: &Owner) ->
         let what = "poisoned: a process that has it open could not write it; close every connection, \
                     then open the database again to recover";
         report.problem(path, None, what);
+        report.poisoned = true;
     }
     Ok(in_use)
 }

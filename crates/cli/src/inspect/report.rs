@@ -17,6 +17,9 @@ pub struct Report {
     pub damaged: bool,
     /// Another process has the database open, as far as locks show.
     pub in_use: bool,
+    /// A process could not write the log of onewrite; `problems` says so, too.
+    #[serde(skip)]
+    pub poisoned: bool,
     pub problems: Vec<Problem>,
     /// Facts that are worth knowing, but not wrong.
     pub notes: Vec<String>,
@@ -158,6 +161,7 @@ impl Report {
             kind,
             damaged: false,
             in_use: false,
+            poisoned: false,
             problems: Vec::new(),
             notes: Vec::new(),
             database: None,

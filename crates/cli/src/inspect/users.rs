@@ -19,8 +19,16 @@ const SHARED_BYTE: i32 = 0x4000_0002;
 /// The byte of `-shm` that each process with the wal-index open holds locked.
 const INDEX_BYTE: i32 = 128;
 
+/// The bytes of `-shm` that readers lock, one for each read mark.
+const READ_BYTES: std::ops::Range<i32> = 123..128;
+
 /// Bytes of one copy of the wal-index' header; there are two.
 const INDEX_HEADER_BYTES: usize = 48;
+/// Bytes of the wal-index before its frames: the header's copies, and `WalCkptInfo`.
+const INDEX_BYTES: usize = 136;
+/// In `WalCkptInfo`: `nBackfill`, then `aReadMark`.
+const BACKFILLED_AT: usize = 96;
+const READ_MARKS_AT: usize = 100;
 /// SQLite changes one copy after the other. They are compared up to this often.
 const READS: u32 = 20;
 
@@ -36,6 +44,26 @@ pub struct Published {
     /// It is of this run of the system. So no commit after that frame was acknowledged, unless
     /// recovery dropped it. Otherwise it may be older than the log.
     pub is_recent: bool,
+}
+
+/// How far checkpoints and readers are behind the last commit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// The last frame of the last commit.
+    pub last_frame: u32,
+    /// Frames that checkpoints have copied to the database.
+    pub checkpointed: u32,
+    /// The last frame that the readers of each read mark in use see; `None` for those that read the
+    /// database alone.
+    pub readers: Vec<Option<u32>>,
+}
+
+impl Progress {
+    /// The read marks that are older than the last frame.
+    pub fn behind(&self) -> impl Iterator<Item = u32> {
+        let marks = self.readers.iter().copied().flatten();
+        marks.filter(|mark| *mark < self.last_frame)
+    }
 }
 
 /// Whether another process has the database open, as far as locks show. In a rollback mode they
@@ -62,6 +90,34 @@ pub fn published(database: &Path) -> Option<Published> {
         File::open(&path).ok()?.read_exact(&mut bytes).ok()?;
         parse(&bytes, is_of_this_run(database))
     })
+}
+
+/// The progress of checkpoints and readers; `None` without a valid wal-index.
+pub fn progress(database: &Path) -> Option<Progress> {
+    let path = companion(database, "-shm");
+    (0..READS).find_map(|_| {
+        let mut bytes = [0; INDEX_BYTES];
+        File::open(&path).ok()?.read_exact(&mut bytes).ok()?;
+        let published = parse(bytes.first_chunk()?, false)?;
+        let is_held = |byte| File::open(&path).and_then(|index| is_byte_locked(index, byte));
+        let held = READ_BYTES
+            .enumerate()
+            .filter(|(_, byte)| is_held(*byte).unwrap_or(false));
+        Some(Progress {
+            last_frame: published.last_frame,
+            checkpointed: word(&bytes, BACKFILLED_AT),
+            // The first mark is for readers that need no frame.
+            readers: held
+                .map(|(mark, _)| (mark > 0).then(|| word(&bytes, READ_MARKS_AT + 4 * mark)))
+                .collect(),
+        })
+    })
+}
+
+/// A word in the machine's byte order; 0 beyond the end.
+fn word(bytes: &[u8], at: usize) -> u32 {
+    let word = bytes.get(at..).and_then(|rest| rest.first_chunk());
+    word.map_or(0, |word| u32::from_ne_bytes(*word))
 }
 
 /// Whether a process has used a onewrite log of this database in this run of the system.
