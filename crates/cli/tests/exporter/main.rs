@@ -1,7 +1,9 @@
 //! `onewrite exporter` as Prometheus meets it. The databases are open in this test's own process,
 //! which is another one for the exporter.
 
+mod dashboard;
 mod http;
+mod prometheus;
 mod state;
 
 use std::collections::BTreeMap;
