@@ -156,7 +156,7 @@ fn close_for(told: &[u8]) {
         if header.is_none_or(|header| header.guard.is_none()) {
             continue;
         }
-        // It must not wait for others: whoever closes last, or opens next, does the same.
+        // It does not wait for others: the last of them to close, or the next to open, does the same.
         let closed = onewrite::register()
             .map_err(|error| error.to_string())
             .and_then(|()| backup::open_source(path, Duration::ZERO).map_err(|e| e.to_string()));

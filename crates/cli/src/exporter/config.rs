@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-/// Where the exporter listens unless it is told otherwise.
+/// The default of `--listen`.
 pub const LISTEN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9871));
 
 /// See the module.

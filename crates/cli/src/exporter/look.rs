@@ -104,7 +104,7 @@ impl Database<'_> {
         if let Some(log) = log_in_use(report) {
             self.of_log(log);
         }
-        // What a dead process left may be older than the log.
+        // A dead process may have left counts that are older than the log.
         if report.in_use {
             self.of_index(&database.path);
         }

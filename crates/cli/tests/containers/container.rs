@@ -182,13 +182,13 @@ impl Container {
         }
     }
 
-    /// What a runtime does to stop it: SIGTERM to its PID 1.
+    /// A runtime stops it so: SIGTERM to its PID 1.
     pub fn stop(self) -> Ended {
         kill_process(self.init().expect("it runs"), Signal::TERM).expect("a signal");
         self.wait()
     }
 
-    /// What the kernel does when its memory is used up: SIGKILL. With PID 1 all its processes die.
+    /// The kernel does so when its memory is used up: SIGKILL. With PID 1 all its processes die.
     pub fn kill(mut self) -> Ended {
         self.destroy();
         self.wait()

@@ -1,4 +1,4 @@
-//! What it refuses, and that no client can hold up another.
+//! It refuses bad requests, and no client holds up another.
 
 use super::{Exporter, command, request};
 use std::io::{Read, Write};

@@ -176,7 +176,7 @@ impl Database {
 
     fn metrics_pragma(&self) -> Answer {
         // As for the status.
-        let _ = self.settle_with_request();
+        let _ = self.settle();
         Answer::Text(metrics::text(self))
     }
 
