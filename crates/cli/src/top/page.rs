@@ -101,7 +101,7 @@ fn lines(
     let lines = Lines {
         title: title.to_owned(),
         subtitle: None,
-        x: Axis::new("before the end", Unit::Seconds),
+        x: Axis::new("time", Unit::Seconds),
         x_scale: Scale::Linear,
         y: Axis::new(title, unit),
         lines: plotted.iter().enumerate().map(line).collect(),
@@ -109,9 +109,9 @@ fn lines(
     lines.draw().map_err(|error| error.to_string())
 }
 
-/// Seconds before the end, and the average of the seconds that a point stands for.
+/// Seconds since the first point, and the average of the seconds that a point stands for.
 fn points(rates: &VecDeque<f64>) -> Vec<(f64, f64)> {
-    let rates: Vec<f64> = rates.iter().rev().copied().collect();
+    let rates: Vec<f64> = rates.iter().copied().collect();
     let each = rates.len().div_ceil(POINTS).max(1);
     let of = |(place, part): (usize, &[f64])| {
         let sum: f64 = part.iter().sum();
@@ -156,9 +156,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_time_is_averaged_and_the_last_second_is_at_zero() {
+    fn a_long_time_is_averaged_and_time_runs_to_the_right() {
         let short: VecDeque<f64> = [1.0, 2.0, 3.0].into();
-        assert_eq!(points(&short), [(0.0, 3.0), (1.0, 2.0), (2.0, 1.0)]);
+        assert_eq!(points(&short), [(0.0, 1.0), (1.0, 2.0), (2.0, 3.0)]);
         let long: VecDeque<f64> = (0..3600).map(|_| 4.0).collect();
         let points = points(&long);
         assert_eq!((points.len(), points[1]), (POINTS, (60.0, 4.0)));

@@ -50,11 +50,18 @@ pub fn head(report: &Report) -> String {
         false => String::new(),
     };
     format!(
-        "SQLite in {:.1} s: {} databases written, {} commits/s{day}",
+        "SQLite in {:.1} s: {} written, {} commits/s{day}",
         report.seconds,
-        report.databases.len(),
+        number_of_databases(report.databases.len()),
         per_second(rate),
     )
+}
+
+fn number_of_databases(number: usize) -> String {
+    match number {
+        1 => "1 database".to_owned(),
+        _ => format!("{number} databases"),
+    }
 }
 
 fn by_program(report: &Report) -> TextTable {
