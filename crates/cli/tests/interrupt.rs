@@ -6,26 +6,11 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{can_make, instances};
+use common::{can_make, instances, until};
 use onewrite_iotrace::scratch::FileSystem;
 use rustix::process::{Pid, Signal, kill_process};
-
-/// The limit for any step here.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let begin = Instant::now();
-    loop {
-        if let Some(found) = found() {
-            return found;
-        }
-        assert!(begin.elapsed() < PATIENCE, "no {what} within {PATIENCE:?}");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
 
 /// A comparison that takes many seconds, its scratch image in `dir`.
 fn start(dir: &Path, more: &[&str]) -> Child {

@@ -1,11 +1,13 @@
 //! Helpers that several tests of the command share.
-#![allow(dead_code)] // not every test that includes this module needs all of it
+#![allow(dead_code, unused_imports)] // not every test that includes this module needs all of it
 
 mod support;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::Once;
+use std::thread;
+use std::time::{Duration, Instant};
 
 pub use support::*;
 
@@ -16,6 +18,21 @@ pub fn onewrite(subcommand: &str, args: &[&str]) -> Output {
         .args(args)
         .output()
         .expect("the command")
+}
+
+/// The limit of [`until`].
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Asks until there is an answer.
+pub fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(begin.elapsed() < PATIENCE, "no {what} within {PATIENCE:?}");
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Builds the libraries that `record`, `run` and `shell` preload.

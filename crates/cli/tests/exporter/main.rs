@@ -1,6 +1,8 @@
 //! `onewrite exporter` as Prometheus meets it. The databases are open in this test's own process,
 //! which is another one for the exporter.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod dashboard;
 mod http;
 mod prometheus;
@@ -11,24 +13,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
+use common::{PATIENCE, until};
 use rusqlite::{Connection, OpenFlags};
 use rustix::process::{Pid, Signal, kill_process};
-
-/// The limit for any wait here.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let begin = Instant::now();
-    loop {
-        if let Some(found) = found() {
-            return found;
-        }
-        assert!(begin.elapsed() < PATIENCE, "no {what} within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
 
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_onewrite"));

@@ -1,8 +1,9 @@
 //! Primitives that threads share: mutexes, condition variables, atomics, threads, and the clock.
 //!
 //! They are std's. Under `--cfg shuttle` they are the model checker shuttle's. It runs the threads
-//! of a test one at a time, in thousands of orders one after the other (`crates/models/tests/model`). Under
-//! `--cfg loom` atomics and futexes are loom's, which models weak memory (`crates/models/tests/orders.rs`).
+//! of a test one at a time, in thousands of orders one after the other (`crates/models/tests/model`).
+//! Under `--cfg loom` atomics and futexes are loom's, which models weak memory
+//! (`crates/models/tests/orders.rs`).
 //! docs/testing.md says how to run both.
 
 #[cfg(shuttle)]

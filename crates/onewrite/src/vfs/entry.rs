@@ -6,10 +6,9 @@ use std::mem;
 use std::ptr;
 use std::sync::Mutex;
 
-use super::environment::{self, LOG, MAKE_DEFAULT};
 use super::ffi::{self, Api, MALLOC_SLOT, Untyped, VERSION_SLOT, sqlite3};
 use super::warnings::warn;
-use super::{RegisterError, host, thunks};
+use super::{RegisterError, environment, host, thunks};
 use crate::sync;
 
 /// SQLite 3.40.0.
@@ -21,14 +20,10 @@ pub fn register(api: Api, version: c_int, make_default: bool) -> Result<(), Regi
         return Err(RegisterError::TooOld(version));
     }
     // Whether the environment asks that databases without a VFS name use ours.
-    let (is_wanted, log) = (environment::makes_default(), environment::logs_to_stderr());
-    thunks::register(api, make_default || is_wanted == Ok(true))?;
+    let is_wanted = environment::makes_default().unwrap_or(false);
+    thunks::register(api, make_default || is_wanted)?;
     // Once registered there is a log to write to.
-    for (variable, error) in [(MAKE_DEFAULT, is_wanted.err()), (LOG, log.err())] {
-        if let Some(error) = error {
-            warn(&format!("{}: {error}", variable.name));
-        }
-    }
+    environment::unknown_words().for_each(|message| warn(&message));
     Ok(())
 }
 

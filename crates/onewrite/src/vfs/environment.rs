@@ -110,6 +110,14 @@ pub fn logs_to_stderr() -> Result<bool, UnknownWord> {
     word.map_or(Ok(false), |word| words::value_of(&LOGS, &word))
 }
 
+/// An error for each variable of the whole process whose word is unknown.
+pub fn unknown_words() -> impl Iterator<Item = String> {
+    let found = [(MAKE_DEFAULT, makes_default()), (LOG, logs_to_stderr())];
+    found
+        .into_iter()
+        .filter_map(|(variable, word)| Some(format!("{}: {}", variable.name, word.err()?)))
+}
+
 /// The value of a variable. Bytes that are not UTF-8 belong to no word, and are replaced.
 pub fn value_of(name: &str) -> Option<String> {
     Some(read(name)?.to_string_lossy().into_owned())

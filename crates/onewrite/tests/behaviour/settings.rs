@@ -128,6 +128,7 @@ fn child() {
         // Without our VFS there is no status.
         let status: serde_json::Value =
             serde_json::from_str(&sql(&db, "PRAGMA onewrite_status")).unwrap_or_default();
+        println!("warnings={}", status["warnings"]);
         let in_use = status["mode"].as_str().unwrap_or("stock");
         let compression = status["compression"].as_str();
         let compression = compression.map(|with| format!(",{with}"));

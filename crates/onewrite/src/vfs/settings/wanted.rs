@@ -2,7 +2,7 @@
 
 use super::super::convert;
 use super::super::database::Database;
-use super::super::environment::{JOURNAL_MODE, UPGRADE_WAL};
+use super::super::environment::{self, JOURNAL_MODE, UPGRADE_WAL};
 use super::Uri;
 use crate::mode::words::ON;
 use crate::mode::{JournalMode, UpgradeOfWal};
@@ -16,11 +16,12 @@ pub fn wanted_mode(uri: Uri<'_>) -> Option<JournalMode> {
     JournalMode::wanted(&word).ok().flatten()
 }
 
-/// Checks the words that name modes, and warns about those of the environment.
+/// Checks the words of the environment, and the mode in the URI.
 ///
 /// # Errors
 /// An unknown word in the URI.
 pub fn check_modes(database: &Database, uri: Uri<'_>) -> Result<(), String> {
+    environment::unknown_words().for_each(|message| database.warn(&message));
     if let Some(why) = senseless_upgrade(database) {
         database.warn(&format!("{}: {why}", UPGRADE_WAL.name));
     }
