@@ -180,6 +180,19 @@ impl Figures {
 }
 
 impl Report {
+    /// Commits a second of all databases. (The sum of no numbers is -0, which shows.)
+    pub fn commits_per_s(&self) -> f64 {
+        let of_each = self.databases.iter().map(|of| of.figures.commits_per_s);
+        of_each.fold(0.0, |sum, rate| sum + rate)
+    }
+
+    /// Bytes a day of all databases, as far as they are known.
+    pub fn bytes_per_day(&self) -> f64 {
+        let of_each = self.databases.iter();
+        let known = of_each.filter_map(|of| of.figures.bytes_per_day);
+        known.fold(0.0, |sum, bytes| sum + bytes)
+    }
+
     /// Everything between the beginning and now.
     pub fn of(engine: &Engine) -> Self {
         let now = engine.snapshot();

@@ -35,25 +35,15 @@ const ESTIMATED: &str = "onewrite and direct are estimates from the counted page
 
 /// The sums, in a line.
 pub fn head(report: &Report) -> String {
-    let rate: f64 = report
-        .databases
-        .iter()
-        .map(|d| d.figures.commits_per_s)
-        .sum();
-    let day: f64 = report
-        .databases
-        .iter()
-        .filter_map(|d| d.figures.bytes_per_day)
-        .sum();
     let day = match report.traced {
-        true => format!(", {} a day to devices", bytes(day)),
+        true => format!(", {} a day to devices", bytes(report.bytes_per_day())),
         false => String::new(),
     };
     format!(
         "SQLite in {:.1} s: {} written, {} commits/s{day}",
         report.seconds,
         number_of_databases(report.databases.len()),
-        per_second(rate),
+        per_second(report.commits_per_s()),
     )
 }
 
@@ -182,4 +172,24 @@ pub fn closing(report: &Report) -> String {
         text.push_str(&format!("{note}\n"));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_has_the_sums() {
+        let mut report = Report::example();
+        report.traced = true;
+        let two = head(&report);
+        assert!(two.contains("2 databases written"), "{two}");
+        report.databases.truncate(1);
+        let one = head(&report);
+        assert!(one.contains("1 database written"), "{one}");
+        report.databases.clear();
+        let none = head(&report);
+        let expected = "0 databases written, 0.0 commits/s, 0 B a day to devices";
+        assert!(none.ends_with(expected), "{none}");
+    }
 }

@@ -86,16 +86,13 @@ pub fn all(frame: &mut Frame<'_>, state: &mut State) {
 
 fn headline(state: &State) -> Text<'static> {
     let report = &state.report;
-    let all = || report.databases.iter().map(|database| &database.figures);
-    let commits: f64 = all().map(|figures| figures.commits_per_s).sum();
-    let day: f64 = all().filter_map(|figures| figures.bytes_per_day).sum();
     let mut text = format!(
         "  {} databases  {} commits/s",
         report.databases.len(),
-        per_second(commits)
+        per_second(report.commits_per_s())
     );
     if report.traced {
-        text.push_str(&format!("  {} a day", bytes(day)));
+        text.push_str(&format!("  {} a day", bytes(report.bytes_per_day())));
     }
     text.push_str(&format!("  by {}", state.order.name()));
     if !state.filter.is_empty() || state.is_typing {
