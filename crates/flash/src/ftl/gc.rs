@@ -40,7 +40,8 @@ impl Ftl {
             let Some(block) = self.blocks.failing() else {
                 break;
             };
-            self.empty(block, Stream::Copies)?;
+            let copies = self.empty(block, Stream::Copies)?;
+            self.statistics.failed_copies += copies;
             self.give_up(block)?;
         }
         if self.blocks.free() <= self.limits.reserve && !self.trims.is_empty() {
@@ -63,26 +64,28 @@ impl Ftl {
         let victim = victim.ok_or(FtlError::WornOut {
             bad_blocks: self.blocks.bad(),
         })?;
-        self.statistics.gc_copies += u64::from(self.blocks.valid_count(victim));
         self.statistics.gc_blocks += u64::from(!self.ahead.forget(victim));
-        self.empty(victim, Stream::Copies)
+        self.statistics.gc_copies += self.empty(victim, Stream::Copies)?;
+        Ok(())
     }
 
     fn level_wear(&mut self) -> Result<(), FtlError> {
         self.since_levelling = 0;
         match self.blocks.coldest() {
             Some((cold, gap)) if gap > self.config.wear_gap => {
-                self.statistics.wear_copies += u64::from(self.blocks.valid_count(cold));
                 self.statistics.wear_blocks += 1;
-                self.empty(cold, Stream::Cold)
+                self.statistics.wear_copies += self.empty(cold, Stream::Cold)?;
+                Ok(())
             }
             _ => Ok(()),
         }
     }
 
-    /// Moves everything valid out of a block. A closed block is then free.
-    fn empty(&mut self, block: BlockNo, stream: Stream) -> Result<(), FtlError> {
+    /// Moves everything valid out of a block. A closed block is then free. Returns the number of
+    /// copies: bookkeeping is written again, and counts as such.
+    fn empty(&mut self, block: BlockNo, stream: Stream) -> Result<u64, FtlError> {
         let (mut pieces, mut has_meta, mut has_table) = (Vec::new(), false, false);
+        let mut copies = 0;
         let die = self.nand.geometry().die_of(block);
         let pages = self.blocks.valid_pages(block);
         for (at, ppn) in (1..).zip(pages.iter().copied()) {
@@ -104,6 +107,7 @@ impl Ftl {
                     let (copy, _) = self.append(stream, owner.content(lpn), data)?;
                     self.blocks.mark_valid(copy);
                     self.moved(owner, lpn, ppn, copy);
+                    copies += 1;
                 }
             }
             has_meta |= oob.content.is_meta();
@@ -121,7 +125,7 @@ impl Ftl {
         if self.blocks.state(block) == State::Closed && self.blocks.valid_count(block) == 0 {
             self.blocks.set_state(block, State::Free);
         }
-        Ok(())
+        Ok(copies)
     }
 
     /// Never, unless a test leaves a rule out: whether the page was dropped instead of moved.
@@ -186,6 +190,74 @@ impl Owner {
         match self {
             Self::Map | Self::Trim => Content::Data(lpn),
             Self::Transaction(tid) => Content::Transaction(tid, lpn),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ftl::{Config, CopiesGo, FlushWrites, Ftl, Lpn};
+    use crate::nand::timing::Timing;
+    use crate::nand::{Geometry, Nand};
+    use crate::random::Random;
+
+    /// Programs, those that the statistics explain, and failures of programs and erases, after
+    /// random writes with flushes.
+    fn work(flush: FlushWrites, copies: CopiesGo, fail_one_in: u64) -> (u64, u64, u64) {
+        let geometry = Geometry {
+            page_bytes: 512,
+            pages_per_block: 16,
+            ..Geometry::openssd(128)
+        };
+        let geometry = geometry.with_channels(2, 1);
+        let mut config = Config::with_spare(&geometry, 20, 40, copies).unwrap();
+        config.flush = flush;
+        config.wear_gap = 4;
+        let timing = Timing::built_in("openssd").unwrap();
+        let (mut ftl, _) = Ftl::open(Nand::new(geometry, timing).unwrap(), config).unwrap();
+        ftl.nand_mut().faults.fail_one_in = fail_one_in;
+        let mut random = Random::new(3);
+        let pages = ftl.pages() as usize;
+        for n in 0..20_000 {
+            // Most of the device changes rarely.
+            let within = if random.percent(90) { pages / 4 } else { pages };
+            let lpn = Lpn(random.below(within) as u32);
+            match random.percent(2) {
+                true => ftl.trim(lpn).unwrap(),
+                false => ftl.write(lpn, &[n as u8; 512]).unwrap(),
+            }
+            if n % 10 == 0 {
+                ftl.flush().unwrap();
+            }
+        }
+        let s = ftl.statistics();
+        assert!(s.gc_copies > 0 && s.wear_copies > 0, "{s:?}");
+        assert_eq!(s.failed_copies > 0, fail_one_in > 0, "{s:?}");
+        let moved = s.gc_copies + s.wear_copies + s.failed_copies;
+        let map = s.map_writes + s.table_writes + s.root_writes;
+        let operations = ftl.nand().operations();
+        (
+            operations.programs,
+            s.host_writes + moved + map,
+            operations.failures,
+        )
+    }
+
+    #[test]
+    fn every_program_is_of_the_host_of_the_map_or_a_copy() {
+        for flush in [
+            FlushWrites::Nothing,
+            FlushWrites::Map,
+            FlushWrites::WholeMap,
+        ] {
+            for copies in [CopiesGo::Apart, CopiesGo::AmongHost] {
+                let (programs, explained, failures) = work(flush, copies, 0);
+                assert_eq!((programs, failures), (explained, 0), "{flush:?} {copies:?}");
+                // A failed program is of nobody; failures count erases as well.
+                let (programs, explained, failures) = work(flush, copies, 2000);
+                let of_nobody = programs.checked_sub(explained);
+                assert!(of_nobody.is_some_and(|failed| failed <= failures));
+            }
         }
     }
 }

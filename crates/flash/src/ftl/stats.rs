@@ -27,6 +27,8 @@ pub struct Statistics {
     pub wear_copies: u64,
     /// Blocks that wear levelling moved.
     pub wear_blocks: u64,
+    /// Pages copied out of blocks that failed.
+    pub failed_copies: u64,
     /// Pieces of the page map written.
     pub map_writes: u64,
     /// Pieces of the X-L2P table written.
