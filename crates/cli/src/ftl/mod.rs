@@ -1,8 +1,10 @@
 //! `onewrite ftl`: a flash device with an FTL and X-FTL, in a file.
 //!
 //! [`device`] makes and opens devices, `mount` shows one to the kernel, `inspect` reports its
-//! contents, and `replay` plays a block trace on it. `docs/xftl.md` is the guide.
+//! contents, `replay` plays a block trace on it, and `cut` cuts its power. `docs/xftl.md` is the
+//! guide.
 
+mod cut;
 pub mod device;
 mod inspect;
 mod mount;
@@ -37,10 +39,11 @@ enum Command {
     Mount(mount::Args),
     /// Show a device's contents, its wear, and the cost of opening it
     Inspect(inspect::Args),
-    /// Play the I/Os of a block trace on a device
+    /// Play a block trace on a device: ours, blkparse, fio, MSR Cambridge
+    #[command(after_help = replay::AFTER_HELP)]
     Replay(replay::Args),
     /// Cut the power of a device in the middle of random writes, and open it again
-    Cut(replay::CutArgs),
+    Cut(cut::Args),
 }
 
 /// Runs the command.
@@ -50,6 +53,6 @@ pub fn run(args: &Args) -> Outcome {
         Command::Mount(args) => mount::run(args),
         Command::Inspect(args) => inspect::run(args),
         Command::Replay(args) => replay::run(args),
-        Command::Cut(args) => replay::cut(args),
+        Command::Cut(args) => cut::run(args),
     }
 }

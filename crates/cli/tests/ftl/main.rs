@@ -7,6 +7,7 @@ mod common;
 mod cuts;
 mod mode;
 mod processes;
+mod replay;
 #[path = "../../../onewrite/tests/common/shim.rs"]
 mod shim;
 mod super_journal;
