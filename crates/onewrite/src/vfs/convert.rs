@@ -10,6 +10,7 @@ use super::host::{self, Host, SqlError};
 use super::settings::{Settings, pragmas_that_shape_a_log};
 use crate::mode::JournalMode;
 use crate::sync;
+use crate::waits::{DATABASE_LOCK, Try, try_times};
 
 sync::thread_local! {
     /// The connection that converts must not itself be converted.
@@ -54,10 +55,23 @@ pub fn convert(
         for pragma in pragmas_that_shape_a_log(settings) {
             query(&pragma)?;
         }
-        query(&format!("PRAGMA journal_mode={mode}"))
+        let switch = format!("PRAGMA journal_mode={mode}");
+        // Connections that open a new database together refuse each other the lock for a moment.
+        let mut refused = None;
+        let switched = try_times(&DATABASE_LOCK, |_| match query(&switch) {
+            Err(e) if e.code & 0xff == ffi::SQLITE_BUSY => {
+                refused = Some(e);
+                Ok(Try::Later)
+            }
+            other => other.map(Try::Done),
+        })?;
+        match (switched, refused) {
+            (None, Some(e)) => Err(e),
+            _ => Ok(()),
+        }
     });
     CONVERTING.with(|it| it.set(false));
-    converted.map(drop)
+    converted
 }
 
 /// Does some work while a connection that can write has the database open in its mode. `false` if

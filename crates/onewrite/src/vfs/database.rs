@@ -33,6 +33,8 @@ use crate::wal::PageSize;
 pub enum Switch {
     /// None is.
     Idle,
+    /// None is yet: SQLite is asked for its own mode.
+    Asks,
     /// To one of SQLite's own modes.
     ToStock,
     /// To one of our modes.

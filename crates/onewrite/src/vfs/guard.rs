@@ -301,7 +301,7 @@ impl Database {
         match self.switch.get() {
             Switch::To(mode) => return Ok(Some(mode)),
             Switch::ToStock => return Ok(None),
-            Switch::Idle => {}
+            Switch::Idle | Switch::Asks => {}
         }
         match self.refuse_leftover() {
             // If the log held something, the database would be guarded: see G35.
@@ -327,7 +327,7 @@ impl Database {
 
     /// The layout of a new log for the database; `present` is the log that was there. The error
     /// says why it cannot carry this database's pages.
-    fn layout_of_new_log(
+    pub(super) fn layout_of_new_log(
         &self,
         header: &Header,
         mode: JournalMode,

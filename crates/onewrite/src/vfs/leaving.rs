@@ -2,16 +2,14 @@
 //! removed. The interleavings: `docs/durability.md`, M1 to M6.
 
 use super::database::{Database, Switch};
-use super::header::{clear, guarded_by};
+use super::header::{Header, READ_VERSION_AT, WAL_VERSION, clear, guarded_by};
 use super::host::Connection;
 use super::inner::LockLevel;
 use super::{convert, ffi};
 use crate::log::shared::Shared;
 use std::sync::Arc;
 
-use crate::log::{ErrorKind, LogError, LogHeader, LogId};
-use crate::mode::{JournalMode, Layout};
-use crate::storage::{Access, Create, DirectIo, Durability, LogFile};
+use crate::log::LogError;
 use crate::waits::{DATABASE_LOCK, Try, try_times};
 
 impl Database {
@@ -90,7 +88,7 @@ impl Database {
             let _ = Shared::remove(&self.paths.log);
         }
         match self.switch.get() {
-            Switch::Idle => Ok(()),
+            Switch::Idle | Switch::Asks => Ok(()),
             Switch::ToStock | Switch::To(_) => self.forget_mode(),
         }
     }
@@ -118,29 +116,12 @@ impl Database {
         !used_here && !log.is_used_elsewhere().unwrap_or(true)
     }
 
-    /// Writes the file that remembers a mode which has no log of its own.
-    pub fn remember_mode(&self, mode: JournalMode) -> Result<(), LogError> {
-        let path = &self.paths.log;
-        if self.has_moved() {
-            return Ok(());
-        }
-        let id = LogId::random()
-            .map_err(|e| LogError::io(ErrorKind::CantOpen, path, "make an id for", &e))?;
-        let header = LogHeader::empty(mode, Layout::Stock, None, id).to_bytes();
-        let new = Create::IfMissing(self.permissions()?);
-        let file = LogFile::open(path, new, Access::ReadWrite, DirectIo::Never)?;
-        file.write_at(&header, 0, Durability::None)?;
-        file.truncate(header.len() as u64)?;
-        file.flush()?;
-        Ok(file.sync_directory()?)
-    }
-
     /// Removes the file that remembers a mode which this connection does not use. Another process
     /// may be about to use it: the process that guards the database makes the log under EXCLUSIVE
     /// and leaves the guard behind. So under SHARED, if there is no guard, the file is not in use
     /// as a log.
     ///
-    /// `false`: the database is guarded by now, or we could not look.
+    /// `false`: the database is guarded or in WAL mode by now, or we could not look.
     pub fn forget_unused_mode(&self) -> Result<bool, LogError> {
         if self.lock.get() != LockLevel::NONE {
             // Our own SHARED has prevented others from guarding for as long as we have known the
@@ -161,10 +142,14 @@ impl Database {
         Ok(forgotten.unwrap_or(false))
     }
 
-    /// Under SHARED.
+    /// Under SHARED, taken just now. When this connection looked last, the database was not in WAL
+    /// mode. If it is by now, another connection has entered the mode meanwhile.
     fn forget_unguarded(&self) -> Result<bool, LogError> {
         let header = self.read_header()?;
-        if header.is_some_and(|header| guarded_by(&header).is_some()) {
+        let is_entered = |header: &Header| {
+            guarded_by(header).is_some() || header[READ_VERSION_AT] == WAL_VERSION
+        };
+        if header.is_some_and(|header| is_entered(&header)) {
             return Ok(false);
         }
         self.forget_mode().map(|()| true)

@@ -15,6 +15,7 @@ mod company;
 mod convert;
 mod database;
 mod discard;
+mod entering;
 mod entry;
 mod environment;
 mod ffi;

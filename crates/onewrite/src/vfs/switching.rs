@@ -13,6 +13,9 @@ use crate::log::name::longest_name;
 use crate::mode::{JournalMode, Layout, UpgradeOfWal, is_stock_mode};
 use crate::wal::{FRAME_HEADER_BYTES, PageSize};
 
+/// How often a switch begins again because another connection has changed the mode.
+const MOST_MEETINGS: usize = 4;
+
 impl Database {
     pub(super) fn journal_mode(&self, value: Option<&str>) -> Answer {
         if self.switch.get() != Switch::Idle {
@@ -208,26 +211,69 @@ impl Database {
         }
         self.check_suits(mode, connection, &schema)?;
         self.check_name(mode)?;
-        self.leave_for(mode.name())?;
-        let pragma = |word| connection.query(&format!("PRAGMA {schema}.journal_mode={word}"));
-        // From SQLite's own WAL through DELETE, so that the way in is always the same.
-        self.switch.set(Switch::ToStock);
-        let left = self.expect_mode(pragma("delete"), "delete");
-        self.switch.set(Switch::Idle);
+        let left = self.leave_for_delete(mode, connection, &schema);
         left.map_err(|failure| in_the_way(failure, mode))?;
-        self.switch.set(Switch::To(mode));
-        let entered = self
-            .expect_mode(pragma("wal"), "wal")
-            .map_err(|failure| in_the_way(failure, mode))
-            .and_then(|()| self.enter(mode, connection, &schema));
-        self.switch.set(Switch::Idle);
+        if self.mode() == Some(mode) {
+            return Ok(());
+        }
+        let wal = || connection.query(&format!("PRAGMA {schema}.journal_mode=wal"));
+        let entered = self.during(Switch::To(mode), || {
+            self.expect_mode(wal(), "wal")
+                .map_err(|failure| in_the_way(failure, mode))
+                .and_then(|()| self.enter(mode, connection, &schema))
+        });
         if entered.is_err() && self.mode().is_none() {
-            // The database is in WAL by now, and none of our logs was made.
-            self.switch.set(Switch::ToStock);
-            let _ = pragma("delete");
-            self.switch.set(Switch::Idle);
+            // The database may be in WAL by now, and none of our logs was made. If it stays there, it
+            // remembers the mode: others may be in it.
+            let _ = self
+                .delete(connection, &schema)
+                .and_then(|()| Ok(self.forget_unused_mode()?));
         }
         entered
+    }
+
+    /// Runs statements of our own as a part of a switch.
+    fn during<T>(&self, switch: Switch, work: impl FnOnce() -> T) -> T {
+        self.switch.set(switch);
+        let done = work();
+        self.switch.set(Switch::Idle);
+        done
+    }
+
+    fn delete(&self, connection: Connection, schema: &str) -> Result<(), Failure> {
+        let delete = || connection.query(&format!("PRAGMA {schema}.journal_mode=delete"));
+        let left = self.during(Switch::ToStock, delete);
+        self.expect_mode(left, "delete")
+    }
+
+    /// From every mode to DELETE, so that the way in is always the same. Or to `mode` itself, if
+    /// another connection enters it meanwhile.
+    fn leave_for_delete(
+        &self,
+        mode: JournalMode,
+        connection: Connection,
+        schema: &str,
+    ) -> Result<(), Failure> {
+        let ask = || connection.query(&format!("PRAGMA {schema}.journal_mode"));
+        for _ in 0..MOST_MEETINGS {
+            self.leave_for(mode.name())?;
+            if self.lock.get() != LockLevel::NONE {
+                // This lock keeps others from changing the mode.
+                return self.delete(connection, schema);
+            }
+            self.settle().map_err(|e| self.why(e))?;
+            let asked = self.during(Switch::Asks, ask).map_err(|e| self.why(e))?;
+            match asked.as_deref() {
+                _ if self.mode() == Some(mode) => return Ok(()),
+                Some("delete") => return Ok(()),
+                // Another connection has entered it since the last look.
+                Some("wal") => {}
+                _ => return self.delete(connection, schema),
+            }
+        }
+        Err(Failure::busy(
+            "other connections are changing the journal mode".into(),
+        ))
     }
 
     /// The database is in WAL mode on disk: the next look at it opens our log.
@@ -246,7 +292,7 @@ impl Database {
         }
         match mode.is_guarded() {
             true => Ok(()),
-            false => Ok(self.remember_mode(mode)?),
+            false => Ok(self.assure_mark(mode)?),
         }
     }
 

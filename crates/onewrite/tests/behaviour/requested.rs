@@ -1,6 +1,9 @@
 //! The mode that the URI or the environment asks for: when the database gets it, and what is said if
 //! it does not. Words that mean nothing are loud.
 
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
 use rusqlite::OpenFlags;
 
 use super::settings::heard;
@@ -204,5 +207,48 @@ fn the_status_has_the_level_of_its_connection() {
     for level in ["off", "normal", "full", "extra"] {
         sql(&db, &format!("PRAGMA synchronous={level}"));
         assert_eq!(status(&db)["synchronous"], level);
+    }
+}
+
+/// Connections open a new database at the same moment, and each converts it.
+#[test]
+fn connections_that_meet_in_a_new_database_are_all_in_the_requested_mode() {
+    const CONNECTIONS: usize = 6;
+    let begin = Instant::now();
+    for (round, mode) in ["direct", "onewrite", "direct", "waldio", "direct", "swal"]
+        .iter()
+        .cycle()
+        .take(60)
+        .enumerate()
+    {
+        if round > 6 && begin.elapsed() > Duration::from_secs(60) {
+            break;
+        }
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("db");
+        let uri = format!("file:{}?journal_mode={mode}", path.display());
+        let (start, made) = (Barrier::new(CONNECTIONS), Barrier::new(CONNECTIONS));
+        let (modes, whys): (Vec<String>, Vec<String>) = std::thread::scope(|scope| {
+            let connect = || {
+                start.wait();
+                let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_URI;
+                let db = open_flags(uri.as_ref(), "onewrite", flags).expect("a connection");
+                db.busy_timeout(Duration::from_secs(120))
+                    .expect("a timeout");
+                sql(&db, "CREATE TABLE IF NOT EXISTS t(x)");
+                sql(&db, "INSERT INTO t VALUES(1)");
+                // All have it open from here on.
+                made.wait();
+                (
+                    sql(&db, "PRAGMA journal_mode"),
+                    status(&db)["requested"]["why_not"].to_string(),
+                )
+            };
+            let all: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(connect)).collect();
+            let joined = all.into_iter().map(|one| one.join().expect("no panic"));
+            joined.unzip()
+        });
+        assert_eq!(modes, [*mode; CONNECTIONS], "round {round}: {whys:?}");
+        assert_eq!(sql(&open(&path), "SELECT count(*) FROM t"), "6");
     }
 }

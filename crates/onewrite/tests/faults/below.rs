@@ -49,6 +49,13 @@ struct State {
     /// Files that were deleted, and whether durably.
     deleted: HashMap<PathBuf, bool>,
     lowered: HashMap<PathBuf, Lowered>,
+    unlocked: HashMap<PathBuf, Unlocked>,
+}
+
+/// Code to run when a connection has released its lock so many times.
+struct Unlocked {
+    left: u32,
+    work: Box<dyn FnOnce() + Send>,
 }
 
 /// Code to run when a connection goes from EXCLUSIVE to SHARED.
@@ -58,6 +65,7 @@ struct Lowered {
 }
 
 /// SQLite's locks on a database.
+const UNLOCKED: c_int = 0;
 const SHARED: c_int = 1;
 const EXCLUSIVE: c_int = 4;
 
@@ -187,6 +195,31 @@ pub fn when_lowered(database: &Path, work: impl FnOnce() + Send + 'static) {
     held().state().lowered.insert(database.to_owned(), lowered);
 }
 
+/// Runs `work` once, after the `nth` time that a connection releases its lock, counted from 1.
+pub fn when_unlocked(database: &Path, nth: u32, work: impl FnOnce() + Send + 'static) {
+    let unlocked = Unlocked {
+        left: nth,
+        work: Box::new(work),
+    };
+    let mut held = held();
+    held.state().unlocked.insert(database.to_owned(), unlocked);
+}
+
+fn note_unlocked(path: &Path) {
+    let mut held = held();
+    let unlocked = &mut held.state().unlocked;
+    let Some(waiting) = unlocked.get_mut(path) else {
+        return;
+    };
+    waiting.left -= 1;
+    if waiting.left == 0
+        && let Some(unlocked) = unlocked.remove(path)
+    {
+        drop(held);
+        (unlocked.work)();
+    }
+}
+
 fn note_write(path: &Path, bytes: &[u8], offset: usize) {
     let mut held = held();
     let Some(header) = held.state().headers.get_mut(path) else {
@@ -266,6 +299,11 @@ impl Watch for Faults {
         {
             drop(held);
             (lowered.work)();
+        } else {
+            drop(held);
+        }
+        if level == UNLOCKED {
+            note_unlocked(path);
         }
         code
     }

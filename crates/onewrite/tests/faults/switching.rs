@@ -1,9 +1,15 @@
 //! Leaving the mode while the guard cannot be cleared.
 
 use super::below::{self, Failing, Method};
+use std::path::Path;
+use std::process::Command;
+
+use rusqlite::Connection;
+
 use super::refusal::{Refusal, Which};
 use super::{
-    ROWS, bytes, code, companion, directory, failing, holds, made, open, rows, sql, try_sql,
+    ROWS, bytes, code, companion, directory, failing, holds, made, open, open_with, rows, sql,
+    try_sql,
 };
 
 /// SQLite ignores whether its log could be deleted. Here the deletion ends the guard.
@@ -123,5 +129,137 @@ fn a_connection_that_leaves_a_mode_meets_the_log_that_another_makes_at_once() {
         assert_eq!((rows(&db), rows(&other)), (expected, expected), "{case}");
         drop((db, other));
         holds(&path, expected);
+    }
+}
+
+/// The modes with a log of ours, and the one that keeps SQLite's.
+const MODES: [&str; 4] = ["direct", "waldio", "swal", "onewrite"];
+
+/// A database in a rollback mode. `waldio` finds its reserved bytes there.
+fn in_delete(path: &Path) -> Connection {
+    let db = made(path, &[]);
+    assert_eq!(sql(&db, "PRAGMA journal_mode=delete"), "delete");
+    db
+}
+
+/// SQLite's header of WAL mode is in the database, and a log of ours is not there yet.
+#[test]
+fn a_death_within_a_switch_leaves_the_mode_that_was_asked_for() {
+    for mode in MODES {
+        let directory = directory();
+        let [path, left] = ["db", "left"].map(|name| directory.path().join(name));
+        let db = in_delete(&path);
+        let (from, to) = (path.clone(), left.clone());
+        below::when_lowered(&path, move || {
+            for suffix in ["", "-onewrite", "-journal", "-wal"] {
+                // By another process: closing a file here would drop SQLite's locks.
+                let [from, to] = [&from, &to].map(|path| companion(path, suffix));
+                let _ = Command::new("cp").args([from, to]).output();
+            }
+        });
+        assert_eq!(sql(&db, &format!("PRAGMA journal_mode={mode}")), mode);
+        assert_eq!(
+            &bytes(&left)[18..20],
+            [2, 2],
+            "{mode}: it was copied in between"
+        );
+        let db = open(&left);
+        assert_eq!(sql(&db, "PRAGMA journal_mode"), mode);
+        assert_eq!(rows(&db), ROWS);
+        drop(db);
+        holds(&left, ROWS);
+    }
+}
+
+#[test]
+fn a_connection_that_comes_within_a_switch_is_in_the_mode_at_once() {
+    for mode in MODES {
+        let directory = directory();
+        let path = directory.path().join("db");
+        let db = in_delete(&path);
+        let (come, others) = std::sync::mpsc::channel();
+        let there = path.clone();
+        below::when_lowered(&path, move || {
+            let other = open(&there);
+            let found = try_sql(&other, "PRAGMA journal_mode");
+            let _ = come.send((other, found));
+        });
+        assert_eq!(sql(&db, &format!("PRAGMA journal_mode={mode}")), mode);
+        let (other, found) = others.try_recv().expect("a lock was lowered");
+        if let Ok(found) = found {
+            assert_eq!(found, mode);
+        }
+        for db in [&db, &other] {
+            assert_eq!(sql(db, "PRAGMA journal_mode"), mode);
+            sql(db, "INSERT INTO t VALUES('more')");
+        }
+        drop((db, other));
+        holds(&path, ROWS + 2);
+    }
+}
+
+/// A rollback mode next to a file that remembers `direct`: stock SQLite has left WAL mode.
+#[test]
+fn a_switch_forgets_no_mode_that_others_have_entered_meanwhile() {
+    let mut met = 0;
+    for nth in 1..=6 {
+        let directory = directory();
+        let path = directory.path().join("db");
+        let db = made(&path, &[]);
+        assert_eq!(sql(&db, "PRAGMA journal_mode=direct"), "direct");
+        drop(db);
+        assert_eq!(
+            sql(&open_with(&path, "unix"), "PRAGMA journal_mode=delete"),
+            "delete"
+        );
+        assert!(companion(&path, "-onewrite").exists());
+        let db = open(&path);
+        let (come, others) = std::sync::mpsc::channel();
+        let there = path.clone();
+        below::when_unlocked(&path, nth, move || {
+            let other = open(&there);
+            let entered = try_sql(&other, "PRAGMA journal_mode=direct");
+            let _ = come.send((other, entered));
+        });
+        let switched = try_sql(&db, "PRAGMA journal_mode=direct");
+        let case = format!("{nth}: {switched:?}");
+        let Ok((other, entered)) = others.try_recv() else {
+            continue;
+        };
+        met += 1;
+        assert!(switched.is_ok() || entered.is_ok(), "{case} {entered:?}");
+        let third = open(&path);
+        for db in [&db, &other, &third] {
+            assert_eq!(sql(db, "PRAGMA journal_mode"), "direct", "{case}");
+        }
+        drop((db, other, third));
+        assert_eq!(sql(&open(&path), "PRAGMA journal_mode"), "direct", "{case}");
+        holds(&path, ROWS);
+    }
+    assert!(met > 1, "another came in at {met} moments");
+}
+
+/// Nothing is left of a mode whose file could not be written.
+#[test]
+fn a_switch_without_space_for_its_mark_leaves_the_mode_as_it_was() {
+    for mode in MODES {
+        let directory = directory();
+        let path = directory.path().join("db");
+        let db = in_delete(&path);
+        let refusal = Refusal::of(&path, Which::Header, 28);
+        assert_eq!(
+            failing(&db, &format!("PRAGMA journal_mode={mode}")),
+            code::FULL,
+            "{mode}"
+        );
+        assert!(refusal.has_come());
+        drop(refusal);
+        assert_eq!(bytes(&path)[18..20], [1, 1], "{mode}");
+        assert_eq!(sql(&db, "PRAGMA journal_mode"), "delete");
+        assert!(!companion(&path, "-onewrite").exists(), "{mode}");
+        sql(&db, "INSERT INTO t VALUES('more')");
+        assert_eq!(sql(&db, &format!("PRAGMA journal_mode={mode}")), mode);
+        drop(db);
+        holds(&path, ROWS + 1);
     }
 }

@@ -251,6 +251,9 @@ unsafe extern "C" fn db_write(
         if database.puts_off(data, offset as u64) {
             return SQLITE_OK;
         }
+        if let Err(e) = database.mark_switch(data, offset as u64) {
+            return failed(database, &e);
+        }
         if let Err(code) = database.begin_atomic() {
             return code;
         }
