@@ -12,7 +12,7 @@ use std::str::FromStr;
 
 pub use layout::Layout;
 pub use policy::{
-    CheckpointPolicy, Compressing, Compression, Differences, Goal, GroupSynch, InitPolicy,
+    CheckpointPolicy, Compressing, Compression, Differences, Floor, Goal, GroupSynch, InitPolicy,
     SyncPolicy,
 };
 pub use words::UnknownWord;

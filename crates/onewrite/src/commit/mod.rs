@@ -27,6 +27,7 @@ pub mod latency;
 pub mod turns;
 
 mod delay;
+mod floor;
 mod partial_frame;
 mod read;
 mod run;
@@ -40,7 +41,7 @@ use std::sync::Arc;
 
 use crate::log::shared::Committer;
 use crate::log::{ErrorKind, LogError};
-use crate::mode::{Compressing, GroupSynch, JournalMode, SyncPolicy};
+use crate::mode::{Compressing, Floor, GroupSynch, JournalMode, SyncPolicy};
 use crate::storage::{Durability, Patience, Short};
 use crate::sync::Instant;
 use crate::wal::{self, FrameNo, IndexView, Salts, array};
@@ -67,6 +68,8 @@ const KEPT_BYTES: usize = 64 << 10;
 pub struct CommitConfig {
     /// `onewrite_sync`.
     pub sync: SyncPolicy,
+    /// `onewrite_synchronous`.
+    pub floor: Floor,
     /// `onewrite_group_synch`.
     pub group_synch: Option<GroupSynch>,
     /// `onewrite_group_commit`; `None` leaves it to the mode.
@@ -103,6 +106,8 @@ pub struct Writer {
     promise: Promise,
     /// Whether `xSync` follows the connection's commits (`synchronous=FULL`).
     expects_sync: bool,
+    /// Whether the commit under way must be durable as with an `xSync`, and is not yet: see [`floor`].
+    owes_sync: bool,
     laid_out: LaidOut,
     stock_tail: Option<StockTail>,
     /// When the last frame of the commit under way was there, for [`latency`].
@@ -128,6 +133,7 @@ impl Writer {
             committer,
             promise: Promise::None,
             expects_sync: false,
+            owes_sync: false,
             laid_out: LaidOut::default(),
             stock_tail: None,
             commit_began: None,
@@ -166,6 +172,7 @@ impl Writer {
             packed.end_transaction();
         }
         self.unfinished = Unfinished::default();
+        self.owes_sync = false;
     }
 
     /// Ends a write transaction, committed or not: the write lock is about to be released.
@@ -188,6 +195,7 @@ impl Writer {
 
     fn write_published(&mut self, index: Option<IndexView>) -> Result<(), LogError> {
         let has_commit = self.transaction.phase.awaits_sync();
+        let owes_sync = self.owes_sync;
         self.end_transaction();
         let published = index.is_none_or(|index| self.has_published(&index));
         if !published {
@@ -199,7 +207,7 @@ impl Writer {
         if let Some((salts, frame)) = self.promise.take_durable().filter(|_| published) {
             self.log.set_durable(frame, salts);
         }
-        if !has_commit || self.run_is_out || !published {
+        if !has_commit || self.run_is_out && !owes_sync || !published {
             return Ok(());
         }
         // The connection was set to a lower synchronous level, and we did not see it. Its published
@@ -209,7 +217,10 @@ impl Writer {
         // Room was made before the commit was published. Now no write can be refused, and nothing
         // is waited for.
         let patience = std::mem::replace(&mut self.patience, Arc::new(Short));
-        let written = self.write_out(Durability::Begun);
+        let written = match owes_sync {
+            true => self.hold_floor_late(),
+            false => self.write_out(Durability::Begun),
+        };
         self.patience = patience;
         written.inspect_err(|e| {
             self.log
@@ -421,9 +432,11 @@ impl Writer {
             if let Some(from) = self.unfinished.left_by(frame, is_sealed) {
                 return self.seal_commit(from, frame, index);
             }
-            let is_last_chance = !self.expects_sync || self.transaction.phase.is_synced();
+            let is_synced = self.transaction.phase.is_synced();
+            self.owes_sync |= self.config.floor != Floor::None && !is_synced;
+            let is_last_chance = is_synced || !self.expects_sync && !self.owes_sync;
             if !is_sealed || !is_last_chance {
-                // If no `xSync` comes, it is written after its publication.
+                // If no `xSync` comes, it is written after its publication, or by `hold_floor`.
                 self.make_room_for_run()?;
             } else if !self.try_group(SyncPolicy::Normal)? {
                 self.write_out(Durability::Begun)?;
@@ -489,7 +502,9 @@ impl Writer {
         self.expects_sync = true;
         self.log.shared().note_committer(self.committer);
         self.leave_out_partial();
-        self.sync_commit(index, alone_in_transaction)
+        self.sync_commit(index, alone_in_transaction)?;
+        self.owes_sync = false;
+        Ok(())
     }
 
     /// `xTruncate`.

@@ -22,6 +22,7 @@ macro_rules! prints_its_word {
 
 prints_its_word!(
     SyncPolicy,
+    Floor,
     InitPolicy,
     CheckpointPolicy,
     Compression,
@@ -55,6 +56,46 @@ pub const LAYOUTS: [Word<Option<Layout>>; 6] = [
         "frame headers in blocks of their own, for checkpoints that write no page twice",
     ),
 ];
+
+/// `onewrite_synchronous`: a level of `PRAGMA synchronous` below which no commit falls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Floor {
+    /// The connection's own level holds.
+    #[default]
+    None,
+    /// `full`.
+    Full,
+    /// `extra`.
+    Extra,
+}
+
+impl Floor {
+    /// The words for it.
+    pub const WORDS: [Word<Floor>; 3] = [
+        Word::new("none", Floor::None, "the connection's own level holds"),
+        Word::new(
+            "full",
+            Floor::Full,
+            "every COMMIT is durable when it returns, as at FULL",
+        )
+        .or(&["2"]),
+        Word::new(
+            "extra",
+            Floor::Extra,
+            "the same, and EXTRA in SQLite's rollback modes",
+        )
+        .or(&["3"]),
+    ];
+
+    /// The number of the level in SQLite's pragma; 0 if there is no floor.
+    pub fn level(self) -> u8 {
+        match self {
+            Floor::None => 0,
+            Floor::Full => 2,
+            Floor::Extra => 3,
+        }
+    }
+}
 
 /// `onewrite_sync`: how a commit at `synchronous=FULL` becomes durable after its direct write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

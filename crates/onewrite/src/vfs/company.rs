@@ -243,7 +243,7 @@ impl Database {
         // With the first lock it reads nothing from the log.
         let is_exempt = lock == FIRST_READ_LOCK
             || !self.settings.get().read_durable
-            || self.snapshots.are_relaxed.get()
+            || self.reads_relaxed()
             || !log.may_hold_deferred(index);
         if is_exempt || self.is_writing() {
             return Ok(());

@@ -35,6 +35,7 @@ mod state;
 mod status;
 mod super_journal;
 mod switching;
+mod synchronous;
 mod taken;
 mod thunks;
 mod warnings;

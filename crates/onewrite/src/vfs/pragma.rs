@@ -21,6 +21,8 @@ pub enum Answer {
     Pass,
     /// The pragma's result.
     Text(String),
+    /// It is done, and has no result.
+    Done,
     /// The statement fails.
     Fail(Failure),
 }
@@ -129,12 +131,7 @@ impl Database {
                     None => self.in_known_words(answer),
                 }
             }
-            "synchronous" => {
-                if let Some(value) = value {
-                    self.synchronous_changed(value);
-                }
-                Answer::Pass
-            }
+            "synchronous" => value.map_or(Answer::Pass, |value| self.set_synchronous(value)),
             _ if name.starts_with("onewrite_") => self.pragma_of_ours(&name, value),
             _ => Answer::Pass,
         }
@@ -147,24 +144,16 @@ impl Database {
         let Some(setting) = Setting::of(name) else {
             return Answer::Fail(unknown_pragma(name).into());
         };
-        let set = value.map_or(Ok(()), |value| self.set(setting, value));
-        match set {
-            Ok(()) => Answer::Text(self.setting(setting)),
-            Err(message) => Answer::Fail(message.into()),
+        if let Some(Err(message)) = value.map(|value| self.set(setting, value)) {
+            return Answer::Fail(message.into());
         }
-    }
-
-    fn synchronous_changed(&self, value: &str) {
-        if let Some(writer) = self.writer.borrow_mut().as_mut() {
-            writer.synchronous_changed();
+        if setting.pragma == settings::SYNCHRONOUS
+            && value.is_some()
+            && let Err(failure) = self.raise_to_floor()
+        {
+            return Answer::Fail(failure);
         }
-        let below_full = [
-            "0", "off", "no", "false", "1", "normal", "on", "yes", "true",
-        ];
-        let value = value.to_ascii_lowercase();
-        self.snapshots
-            .are_relaxed
-            .set(below_full.contains(&value.as_str()));
+        Answer::Text(self.setting(setting))
     }
 
     fn status_pragma(&self) -> Answer {

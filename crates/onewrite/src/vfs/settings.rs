@@ -18,7 +18,8 @@ use crate::log::Log;
 use crate::mode::policy::LAYOUTS;
 use crate::mode::words::{OFF, ON, Word, listed};
 use crate::mode::{
-    CheckpointPolicy, Compression, Differences, Goal, InitPolicy, JournalMode, Layout, SyncPolicy,
+    CheckpointPolicy, Compression, Differences, Floor, Goal, InitPolicy, JournalMode, Layout,
+    SyncPolicy,
 };
 use crate::storage::DirectIo;
 use choice::{Choice, Groups, Takes};
@@ -26,6 +27,9 @@ pub(super) use wanted::{check_modes, is_set, mode_of_uri, wanted_mode};
 
 /// The beginning of every setting's name.
 const PREFIX: &str = "onewrite_";
+
+/// The floor of `synchronous`. In `onewrite_status` the name has the level that holds.
+pub(super) const SYNCHRONOUS: &str = "onewrite_synchronous";
 
 /// The settings of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -103,7 +107,21 @@ impl<T: Into<Shown>> From<Option<T>> for Shown {
 }
 
 /// The table.
-pub static SETTINGS: [Setting; 11] = [
+pub static SETTINGS: [Setting; 12] = [
+    Setting {
+        pragma: SYNCHRONOUS,
+        help: "a level of `synchronous` below which no commit falls, whatever the program says",
+        takes: &Choice {
+            words: &Floor::WORDS,
+            get: |settings| settings.commit.floor,
+            put: |settings, floor| settings.commit.floor = floor,
+            check: |_, database, floor| database.check_floor(floor),
+        },
+        in_environment: true,
+        shapes_log: false,
+        modes: any_mode,
+        in_use: as_set,
+    },
     Setting {
         pragma: "onewrite_sync",
         help: "what a commit at synchronous=FULL does",
@@ -485,7 +503,8 @@ pub(super) struct InUse<'a>(pub &'a Database);
 
 impl Serialize for InUse<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(SETTINGS.iter().map(|setting| {
+        let told = SETTINGS.iter().filter(|one| one.pragma != SYNCHRONOUS);
+        serializer.collect_map(told.map(|setting| {
             let value = (setting.in_use)(setting, self.0);
             (setting.name(), value)
         }))

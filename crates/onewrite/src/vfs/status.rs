@@ -10,6 +10,7 @@ use super::header::{READ_VERSION_AT, WAL_VERSION};
 use super::inner::LockLevel;
 use super::locks::Held;
 use super::settings::InUse;
+use super::synchronous::name_of;
 use super::thunks;
 use crate::checkpoint::{self, cost::Cost};
 use crate::commit::SharedLog;
@@ -44,6 +45,8 @@ struct Status<'a> {
     mode: Option<&'static str>,
     /// `PRAGMA synchronous` of this connection; null if it cannot be asked.
     synchronous: Option<&'static str>,
+    /// Why that is not the connection's own level.
+    synchronous_why: Option<String>,
     /// The mode that the database remembers but does not use now, and why.
     kept_out_of: Option<KeptOut>,
     /// The mode that the URI or the environment asks for.
@@ -129,7 +132,10 @@ pub fn json(database: &Database, is_readable: bool) -> String {
     // Before anything is borrowed: a statement may fail, and notes its error.
     let sqlite =
         connection.and_then(|connection| connection.query("SELECT sqlite_version()").ok()?);
-    let synchronous = is_readable.then(|| synchronous(database)).flatten();
+    let level = is_readable.then(|| database.synchronous()).flatten();
+    let floor = settings.commit.floor;
+    // A checkpoint at OFF flushes nothing, whatever the log does.
+    let is_raised = |level: u8| database.mode().is_some() && (1..floor.level()).contains(&level);
     let error = database.last_error.borrow();
     let set_aside = database.guard.set_aside.borrow();
     let faults = Fault::of(sqlite.as_deref().unwrap_or_default());
@@ -140,7 +146,14 @@ pub fn json(database: &Database, is_readable: bool) -> String {
         sqlite,
         sqlite_faults: faults.iter().map(Fault::to_string).collect(),
         mode: database.mode().map(|mode| mode.name()),
-        synchronous,
+        synchronous: level.and_then(|level| match is_raised(level) {
+            true => name_of(floor.level()),
+            false => name_of(level),
+        }),
+        synchronous_why: level.filter(|level| is_raised(*level)).map(|level| {
+            let said = name_of(level).unwrap_or_default();
+            format!("the connection is at {said}, and onewrite_synchronous={floor} raises it")
+        }),
         kept_out_of: database.guard.kept_out.get().map(|kept_out| KeptOut {
             mode: kept_out.mode.map(|mode| mode.name()),
             why: kept_out.why,
@@ -169,13 +182,6 @@ pub fn json(database: &Database, is_readable: bool) -> String {
         error: error.as_deref(),
     };
     serde_json::to_string(&status).unwrap_or_else(|e| format!("{{\"error\":\"{e}\"}}"))
-}
-
-fn synchronous(database: &Database) -> Option<&'static str> {
-    let (connection, schema) = database.connection_and_schema().ok()??;
-    let answer = connection.query(&format!("PRAGMA {schema}.synchronous"));
-    let level: usize = answer.ok()??.parse().ok()?;
-    ["off", "normal", "full", "extra"].get(level).copied()
 }
 
 fn requested(database: &Database, is_readable: bool) -> Option<Asked> {

@@ -5,6 +5,7 @@ mod checkpoints;
 mod compare;
 mod damage;
 mod deletion;
+mod floor;
 mod grouping;
 mod idle_stock;
 mod metrics;

@@ -18,6 +18,8 @@ pub struct Config {
     pub device: Device,
     pub sync: &'static str,
     pub synchronous: &'static str,
+    /// `onewrite_synchronous`.
+    pub floor: &'static str,
     pub group: &'static str,
     pub group_commit: &'static str,
     /// `onewrite_compression` and `onewrite_differences`, in the modes that have them.
@@ -37,6 +39,7 @@ impl Config {
         device: Device::Fua,
         sync: "auto",
         synchronous: "FULL",
+        floor: "none",
         group: "off",
         group_commit: "auto",
         compressing: None,
@@ -51,7 +54,9 @@ impl Config {
 
     /// Whether a commit that has returned survives a power cut.
     pub fn commits_are_durable(&self) -> bool {
-        self.synchronous != "NORMAL" && self.sync != "normal" && self.group == "off"
+        (self.synchronous != "NORMAL" || self.floor == "full")
+            && self.sync != "normal"
+            && self.group == "off"
     }
 }
 
@@ -122,6 +127,11 @@ fn open_as(config: &Config, directory: &Path) -> rusqlite::Result<Connection> {
 }
 
 /// Runs a statement to its end. Returns the first column of its first row.
+fn run_all(connection: &Connection, statements: &[String]) -> rusqlite::Result<()> {
+    let mut each = statements.iter();
+    each.try_for_each(|sql| run(connection, sql).map(drop))
+}
+
 pub fn run(connection: &Connection, sql: &str) -> rusqlite::Result<Option<String>> {
     let mut statement = connection.prepare(sql)?;
     let mut rows = statement.query([])?;
@@ -282,13 +292,18 @@ impl<'a> Player<'a> {
             .unwrap_or("another");
     }
 
-    /// SQLite's rollback journal is not safe below FULL: its checksums cover one byte in 200.
-    fn synchronous(&self, mode: &str) -> String {
+    /// SQLite's rollback journal is not safe below FULL: its checksums cover one byte in 200. The
+    /// floor comes after the level, so that the log holds it, and no pragma.
+    fn synchronous(&self, mode: &str) -> [String; 3] {
         let level = match mode == self.config.mode {
             true => self.config.synchronous,
             false => "FULL",
         };
-        format!("PRAGMA synchronous={level}")
+        [
+            "PRAGMA onewrite_synchronous=none".to_owned(),
+            format!("PRAGMA synchronous={level}"),
+            format!("PRAGMA onewrite_synchronous={}", self.config.floor),
+        ]
     }
 
     pub fn connection(&mut self) -> rusqlite::Result<&Connection> {
@@ -297,7 +312,6 @@ impl<'a> Player<'a> {
             let config = self.config;
             for pragma in [
                 format!("PRAGMA page_size={}", config.page),
-                self.synchronous(self.mode),
                 format!("PRAGMA onewrite_sync={}", config.sync),
                 "PRAGMA wal_autocheckpoint=0".to_owned(),
                 // The smallest cache that SQLite takes, so that large transactions spill.
@@ -307,6 +321,7 @@ impl<'a> Player<'a> {
             ] {
                 run(&connection, &pragma)?;
             }
+            run_all(&connection, &self.synchronous(self.mode))?;
             if let Some((with, differences)) = config.compressing {
                 run(&connection, &format!("PRAGMA onewrite_compression={with}"))?;
                 run(
@@ -334,7 +349,8 @@ impl<'a> Player<'a> {
             let connection = open_as(self.config, self.directory)?;
             let level = self.synchronous(self.mode);
             let group_commit = format!("PRAGMA onewrite_group_commit={}", self.config.group_commit);
-            for sql in [&level, &group_commit, "PRAGMA wal_autocheckpoint=0"] {
+            run_all(&connection, &level)?;
+            for sql in [&group_commit, "PRAGMA wal_autocheckpoint=0"] {
                 run(&connection, sql)?;
             }
             self.turns = Some(connection);
@@ -420,7 +436,7 @@ impl<'a> Player<'a> {
         let config = *self.config;
         let (on_the_way, there) = (self.synchronous("delete"), self.synchronous(mode));
         let connection = self.connection()?;
-        run(connection, &on_the_way)?;
+        run_all(connection, &on_the_way)?;
         let ours = mode == config.mode;
         if ours && mode == "waldio" {
             run(
@@ -430,7 +446,7 @@ impl<'a> Player<'a> {
         }
         let found = run(connection, &format!("PRAGMA journal_mode={mode}"))?;
         assert_eq!(found.as_deref(), Some(mode), "the journal mode");
-        run(connection, &there)?;
+        run_all(connection, &there)?;
         self.mode = mode;
         if ours {
             self.note(Event::Durable(self.done));

@@ -502,6 +502,27 @@ fn normal() {
     );
 }
 
+/// The same at NORMAL, where `onewrite_synchronous=full` makes each commit durable.
+#[test]
+fn normal_with_a_floor() {
+    for (mode, layout) in [
+        ("waldio", "embedded"),
+        ("waldio", "gathered"),
+        ("onewrite", "packed"),
+        ("swal", "compressed"),
+        ("direct", "stock"),
+    ] {
+        let base = Config {
+            mode,
+            layout,
+            synchronous: "NORMAL",
+            floor: "full",
+            ..Config::USUAL
+        };
+        everything(&format!("a floor in {mode}, {layout}"), base);
+    }
+}
+
 #[test]
 fn group_synch() {
     let group = "3,2";

@@ -474,6 +474,7 @@ unsafe fn pragma(database: &Database, arguments: *mut *mut c_char) -> c_int {
             Answer::Pass => database
                 .inner
                 .control(ffi::SQLITE_FCNTL_PRAGMA, arguments.cast()),
+            Answer::Done => SQLITE_OK,
             Answer::Text(text) => {
                 *arguments = host::sqlite_string(&text);
                 // Without it SQLite would answer with no row at all.

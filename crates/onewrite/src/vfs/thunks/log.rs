@@ -160,7 +160,10 @@ unsafe extern "C" fn log_write(
             return failed(database, &e);
         }
         let index = database.inner.index_view();
-        with_writer(database, |writer| writer.write(data, offset as u64, index))
+        with_writer(database, |writer| {
+            writer.write(data, offset as u64, index)?;
+            writer.hold_floor(index, &|| database.alone_in_transaction())
+        })
     })
 }
 
