@@ -15,6 +15,8 @@ import (
 type Status struct {
 	Version string
 	Mode    string
+	// Synchronous is the level of the connection, such as "full".
+	Synchronous string
 	// Guarded: stock SQLite is kept off now.
 	Guarded bool
 	// Writes and Flushes of commits, since this process opened the log.
@@ -22,6 +24,9 @@ type Status struct {
 	// JSON is the whole document.
 	JSON json.RawMessage `json:"-"`
 }
+
+// String is the whole document.
+func (status Status) String() string { return string(status.JSON) }
 
 // document has the fields that the checks need besides.
 type document struct {

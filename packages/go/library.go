@@ -86,7 +86,10 @@ func loadOnce() error {
 	if err != nil {
 		return err
 	}
-	if err = loadExtension(path); err != nil {
+	if err = checkLibrary(path); err == nil {
+		err = loadExtension(path)
+	}
+	if err != nil {
 		return fmt.Errorf("cannot load %s: %w: name another library in %s", path, err, libraryVariable)
 	}
 	isThere, err := hasVFS()

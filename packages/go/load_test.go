@@ -83,13 +83,37 @@ func TestALibraryThatIsNotThereIsNamed(t *testing.T) {
 	equal(t, true, errors.Is(err, os.ErrNotExist))
 }
 
-func TestAFileThatIsNoLibrary(t *testing.T) {
-	library := filepath.Join(t.TempDir(), "libonewrite.so")
-	must(t, os.WriteFile(library, []byte("no library"), 0o600))
-	said := printed(t, child(t, "errors", []string{libraryVariable + "=" + library}, path(t)))
-	for _, line := range strings.Split(said, "\n")[1:] {
-		fails(t, errors.New(line), "cannot load "+library, libraryVariable)
+// The system's loader would end the program at a library that is cut short.
+func TestAFileThatIsNoLibraryOrADamagedOne(t *testing.T) {
+	whole := wholeLibrary(t)
+	other, number, name := append([]byte(nil), whole...), byte(183), "aarch64"
+	if whole[elfMachine] == number {
+		number, name = 62, "x86_64"
 	}
+	other[elfMachine] = number
+	for reason, contents := range map[string][]byte{
+		"it is no shared library":         []byte("no library"),
+		"it is cut short":                 whole[:len(whole)-1],
+		"it is for " + name + ", 64 bits": other,
+	} {
+		library := filepath.Join(t.TempDir(), "libonewrite.so")
+		must(t, os.WriteFile(library, contents, 0o600))
+		said := printed(t, child(t, "errors", []string{libraryVariable + "=" + library}, path(t)))
+		lines := strings.Split(said, "\n")
+		equal(t, 3, len(lines))
+		for _, line := range lines[1:] {
+			fails(t, errors.New(line), "cannot load "+library+": "+reason, libraryVariable)
+		}
+	}
+}
+
+func wholeLibrary(t *testing.T) []byte {
+	t.Helper()
+	path, err := LoadablePath()
+	must(t, err)
+	contents, err := os.ReadFile(path)
+	must(t, err)
+	return contents
 }
 
 // Copies the test's program into a directory of its own, and says which file it would load.

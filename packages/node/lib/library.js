@@ -40,4 +40,4 @@ function isFile(name) {
   return found !== undefined && found.isFile();
 }
 
-module.exports = { getLoadablePath };
+module.exports = { VARIABLE, getLoadablePath };

@@ -2,8 +2,9 @@
 'use strict';
 
 const { ONLY_LINUX, OneWriteError, isSupported } = require('./error');
+const { whyNot } = require('./elf');
 const { isAsync } = require('./handle');
-const { getLoadablePath } = require('./library');
+const { VARIABLE, getLoadablePath } = require('./library');
 
 const UPGRADE_VARIABLE = 'ONEWRITE_UPGRADE_WAL';
 const DEFAULT_VARIABLE = 'ONEWRITE_MAKE_DEFAULT';
@@ -59,6 +60,10 @@ async function loadAsync(db) {
  */
 function prepare(isDefault) {
   const path = getLoadablePath();
+  const reason = whyNot(path);
+  if (reason) {
+    throw new OneWriteError(`cannot load ${path}: ${reason}: install onewrite again, or name another library in ${VARIABLE}`);
+  }
   process.env[UPGRADE_VARIABLE] ??= 'onewrite'; // A program that asks for WAL keeps the mode.
   if (isDefault) process.env[DEFAULT_VARIABLE] = '1';
   return path;

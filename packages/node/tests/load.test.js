@@ -28,7 +28,7 @@ for (const name of available(SYNC_DRIVERS)) {
       assert.equal(left[1], '1 1');
     });
 
-    it('names a library that is not there, or is none', (t) => {
+    it('names a library that is not there, is none, or is damaged', (t) => {
       const { directory, file } = place(t);
       const code = `
         ${LOADER}
@@ -40,11 +40,21 @@ for (const name of available(SYNC_DRIVERS)) {
       const lines = printed(code, [file, name], { ONEWRITE_EXTENSION_LIBRARY: '/nowhere/libonewrite.so' });
       assert.deepEqual(lines, [missing, missing, missing, 'false']);
       const library = path.join(directory, 'libonewrite.so');
-      fs.writeFileSync(library, 'no library');
-      const [found, ...refusals] = printed(code, [file, name], { ONEWRITE_EXTENSION_LIBRARY: library });
-      assert.equal(found, 'nothing');
-      for (const line of refusals.slice(0, 2)) assert.ok(line.startsWith(`OneWriteError: cannot load ${library}: `), line);
-      assert.equal(refusals[2], 'false');
+      const whole = fs.readFileSync(onewrite.getLoadablePath());
+      const other = Buffer.from(whole);
+      other[18] = whole[18] === 183 ? 62 : 183; // e_machine of elf(5)
+      const damages = {
+        'it is no shared library': 'no library',
+        'it is cut short': whole.subarray(0, -1),
+        [`it is for ${whole[18] === 183 ? 'x86_64' : 'aarch64'}, 64 bits`]: other,
+      };
+      for (const [reason, contents] of Object.entries(damages)) {
+        fs.writeFileSync(library, contents);
+        const [found, ...refusals] = printed(code, [file, name], { ONEWRITE_EXTENSION_LIBRARY: library });
+        assert.equal(found, 'nothing');
+        for (const line of refusals.slice(0, 2)) assert.ok(line.startsWith(`OneWriteError: cannot load ${library}: ${reason}`), line);
+        assert.equal(refusals[2], 'false');
+      }
     });
 
     it('warns once on other systems, and opens in stock WAL', (t) => {

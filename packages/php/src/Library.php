@@ -5,7 +5,7 @@ declare(strict_types=1);
 namespace OneWrite;
 
 /**
- * Finds the extension, and sees that it is for the machine of this PHP.
+ * Finds the extension, and sees that it is whole and for the machine of this PHP.
  *
  * @internal
  */
@@ -14,7 +14,7 @@ final class Library
     /** The command `onewrite` reads the same variable. */
     public const VARIABLE = 'ONEWRITE_EXTENSION_LIBRARY';
     private const FILE = 'libonewrite.so';
-    private const HEADER = 20;
+    private const HEADER = 64;
     /** `e_machine` of elf(5). */
     private const MACHINES = [3 => 'x86', 40 => 'ARM', 62 => 'x86_64', 183 => 'aarch64', 243 => 'RISC-V'];
 
@@ -46,26 +46,49 @@ final class Library
         return $real !== false && is_file($real) ? $real : null;
     }
 
-    /** SQLite says "No such file" of a library that is for another machine, or is none. */
-    public static function checkMachine(string $path): void
+    /**
+     * SQLite says "No such file" of a library that is for another machine, or is none. One that is cut
+     * short would end the process.
+     */
+    public static function check(string $path): void
     {
-        $wayOut = 'name another library in ' . self::VARIABLE;
-        $found = self::machine($path)
+        $wayOut = 'install onewrite again, or name another library in ' . self::VARIABLE;
+        $header = self::header($path)
             ?? throw new OneWriteException("cannot load $path: it is no shared library: $wayOut");
-        $expected = @self::machine('/proc/self/exe') ?? $found;
+        if (filesize($path) < self::end($header)) {
+            throw new OneWriteException("cannot load $path: it is cut short: $wayOut");
+        }
+        $found = self::machine($header);
+        $expected = self::machine(@self::header('/proc/self/exe') ?? $header);
         if ($found !== $expected) {
             throw new OneWriteException("cannot load $path: it is for $found, and this PHP is for $expected: $wayOut");
         }
     }
 
-    /** Such as "x86_64, 64 bits". Null where the file is no ELF file. */
-    private static function machine(string $path): ?string
+    /** Null where the file is no ELF file. */
+    private static function header(string $path): ?string
     {
         $header = (string) file_get_contents($path, false, null, 0, self::HEADER);
-        if (strlen($header) < self::HEADER || !str_starts_with($header, "\x7FELF")) {
-            return null;
-        }
-        $number = ord($header[18]) | ord($header[19]) << 8;
-        return (self::MACHINES[$number] ?? "machine $number") . ($header[4] === "\x01" ? ', 32 bits' : ', 64 bits');
+        return strlen($header) === self::HEADER && str_starts_with($header, "\x7FELF") ? $header : null;
+    }
+
+    /** The end of the table of sections, which linkers write last. */
+    private static function end(string $header): int
+    {
+        $format = self::has32Bits($header) ? '@32/Vstart/@46/vbytes/vcount' : '@40/Pstart/@58/vbytes/vcount';
+        $table = unpack($format, $header);
+        return $table['start'] + $table['bytes'] * $table['count'];
+    }
+
+    /** Such as "x86_64, 64 bits". */
+    private static function machine(string $header): string
+    {
+        $number = unpack('v', $header, 18)[1];
+        return (self::MACHINES[$number] ?? "machine $number") . (self::has32Bits($header) ? ', 32 bits' : ', 64 bits');
+    }
+
+    private static function has32Bits(string $header): bool
+    {
+        return $header[4] === "\x01";
     }
 }

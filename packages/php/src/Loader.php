@@ -90,7 +90,7 @@ final class Loader
     private static function loadLibrary(bool $makeDefault): void
     {
         $path = Library::path();
-        Library::checkMachine($path);
+        Library::check($path);
         $had = getenv(self::DEFAULT_VARIABLE);
         if ($makeDefault) {
             putenv(self::DEFAULT_VARIABLE . '=1');

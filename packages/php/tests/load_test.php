@@ -87,7 +87,7 @@ return [
         }
     },
 
-    'a library for another machine, and one that is none' => function (Place $place) {
+    'a library for another machine, one that is damaged, and one that is none' => function (Place $place) {
         $library = "$place->directory/libonewrite.so";
         $real = file_get_contents(OneWrite::loadablePath());
         // e_machine and the class of elf(5).
@@ -95,9 +95,11 @@ return [
         $texts = [
             "it is for $other[0], 64 bits, and this PHP is for " => substr_replace($real, $other[1], 18, 1),
             'it is for ARM, 32 bits, and this PHP is for ' => substr_replace(substr_replace($real, chr(40), 18, 1), "\x01", 4, 1),
-            'it is no shared library: name another library in ONEWRITE_EXTENSION_LIBRARY' => 'no library, but longer than a header',
+            'it is no shared library: install onewrite again, or name another library in ONEWRITE_EXTENSION_LIBRARY'
+                => str_repeat('no library, but longer than a header', 2),
             'it is no shared library' => "\x7FELF",
-            "$library: file too short" => substr($real, 0, 40),
+            'it is no shared library: install' => substr($real, 0, 40),
+            'it is cut short: install' => substr($real, 0, -1),
         ];
         foreach ($texts as $text => $contents) {
             file_put_contents($library, $contents);

@@ -10,6 +10,8 @@ import threading
 import warnings
 from typing import Any
 
+from ._elf import why_not
+
 # The command `onewrite` reads the same variable.
 LIBRARY_VARIABLE = "ONEWRITE_EXTENSION_LIBRARY"
 UPGRADE_VARIABLE = "ONEWRITE_UPGRADE_WAL"
@@ -89,8 +91,18 @@ def _has_vfs() -> bool:
     return True
 
 
-def _load_by(connection: Any) -> None:
+def _whole_library() -> str:
     path = loadable_path()
+    reason = why_not(path)
+    if reason is not None:
+        raise OneWriteError(
+            f"cannot load {path}: {reason}: install onewrite again, or name another library in {LIBRARY_VARIABLE}"
+        )
+    return path
+
+
+def _load_by(connection: Any) -> None:
+    path = _whole_library()
     try:
         connection.enable_load_extension(True)
         try:
@@ -118,7 +130,7 @@ def _load_by_ctypes() -> None:
     """
     import _sqlite3
 
-    path = loadable_path()
+    path = _whole_library()
     library = ctypes.CDLL(getattr(_sqlite3, "__file__", None))
     try:
         sqlite_open, close = library.sqlite3_open, library.sqlite3_close

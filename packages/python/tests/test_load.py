@@ -57,17 +57,26 @@ class Load(Place):
         code = "import onewrite, sys; from onewrite import _library; _library._load_by_ctypes()\n"
         self.assertEqual("onewrite", printed(code + CONNECT, self.path))
 
-    def test_the_reason_reaches_a_python_without_enable_load_extension(self):
-        library = os.path.join(self.directory, "libonewrite.so")
-        pathlib.Path(library).write_bytes(b"no library")
-        for way in ("_load_by_ctypes()", "load()"):
-            code = f"""if True:
-                from onewrite import _library
-                try: _library.{way}
-                except _library.OneWriteError as error: print(error)
-            """
-            said = printed(code, ONEWRITE_EXTENSION_LIBRARY=library)
-            self.assertRegex(said, f"cannot load {re.escape(library)}: .*(too short|invalid ELF)")
+    def test_a_damaged_library_and_one_for_another_machine(self):
+        """The loader would end the process at one that is cut short."""
+        library = pathlib.Path(self.directory, "libonewrite.so")
+        whole = pathlib.Path(onewrite.loadable_path()).read_bytes()
+        name, number = ("x86_64", 62) if whole[18] == 183 else ("aarch64", 183)
+        way_out = "install onewrite again, or name another library in ONEWRITE_EXTENSION_LIBRARY"
+        for reason, contents in {
+            "it is no shared library": b"no library",
+            "it is cut short": whole[:-1],
+            f"it is for {name}, 64 bits, and this Python is for .+": whole[:18] + bytes([number]) + whole[19:],
+        }.items():
+            library.write_bytes(contents)
+            for way in ("_load_by_ctypes()", "load()"):
+                code = f"""if True:
+                    from onewrite import _library
+                    try: _library.{way}
+                    except _library.OneWriteError as error: print(error)
+                """
+                said = printed(code, ONEWRITE_EXTENSION_LIBRARY=str(library))
+                self.assertRegex(said, f"^cannot load {re.escape(str(library))}: {reason}: {way_out}$")
 
     def test_through_a_connection(self):
         code = """if True:

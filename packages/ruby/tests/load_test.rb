@@ -69,7 +69,7 @@ class Load < Place
     assert_equal [text] * 4, says(*uses, ONEWRITE_EXTENSION_LIBRARY: nil) unless File.exist?(own)
   end
 
-  def test_a_library_for_another_machine_and_one_that_is_none
+  def test_a_library_for_another_machine_one_that_is_damaged_and_one_that_is_none
     library = "#{directory}/libonewrite.so"
     real = File.binread(OneWrite.loadable_path)
     # e_machine and the class of elf(5).
@@ -81,9 +81,11 @@ class Load < Place
     {
       "it is for #{name}, 64 bits, and this Ruby is for " => other,
       "it is for ARM, 32 bits, and this Ruby is for " => arm,
-      "it is no shared library: name another library in ONEWRITE_EXTENSION_LIBRARY" => "no library, but longer",
+      "it is no shared library: install onewrite again, or name another library in ONEWRITE_EXTENSION_LIBRARY" =>
+        "no library, but longer than a header" * 2,
       "it is no shared library" => "\x7FELF",
-      "#{library}: file too short" => real[0, 40],
+      "it is no shared library: install" => real[0, 40],
+      "it is cut short: install" => real[0..-2],
     }.each do |text, contents|
       File.binwrite(library, contents)
       said, = says("OneWrite.open('x')", ONEWRITE_EXTENSION_LIBRARY: library)

@@ -58,7 +58,7 @@ module OneWrite
 
     def load_library(make_default)
       path = Library.path
-      Library.check_machine(path)
+      Library.check(path)
       with_default(make_default) { load_by(SQLite3::Database.new(":memory:"), path) }
     end
 

@@ -2,16 +2,20 @@ package onewrite;
 
 import java.io.IOException;
 import java.io.InputStream;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Map;
 
 /**
- * The machine that a shared library is for. Linux says "No such file or directory" about a library for
- * another machine, so the loader asks here first.
+ * Why a file cannot be the extension of this Java. Linux ends the process at a library that is cut short,
+ * and says "No such file or directory" of one for another machine, so the loader asks here first.
  */
 final class Elf {
-    private static final int HEADER = 20;
+    private static final int HEADER = 64;
+    private static final int MAGIC = 0x464C457F;
+    private static final int CLASS = 4;
     private static final int MACHINE = 18;
     /** {@code e_machine} of elf(5), by the names of the jar's folders. */
     private static final Map<Integer, String> MACHINES =
@@ -19,14 +23,33 @@ final class Elf {
 
     private Elf() {}
 
-    /** The machine, or null where the file is no ELF file or is for a machine that is not known. */
-    static String machine(Path path) throws IOException {
-        try (InputStream file = Files.newInputStream(path)) {
-            byte[] header = file.readNBytes(HEADER);
-            if (header.length < HEADER || header[0] != 0x7F || header[1] != 'E' || header[2] != 'L' || header[3] != 'F') {
-                return null;
-            }
-            return MACHINES.get((header[MACHINE] & 0xFF) | (header[MACHINE + 1] & 0xFF) << 8);
+    /** The reason, or null for a whole library of this machine. */
+    static String whyNot(Path path) throws IOException {
+        ByteBuffer header = header(path);
+        if (header.limit() < HEADER || header.getInt(0) != MAGIC) {
+            return "it is no shared library";
         }
+        if (Files.size(path) < sectionsEnd(header)) {
+            return "it is cut short";
+        }
+        String machine = MACHINES.get((int) header.getShort(MACHINE));
+        if (machine != null && !machine.equals(Platform.processor())) {
+            return "it is for " + machine + ", and this Java is for " + Platform.processor();
+        }
+        return null;
+    }
+
+    private static ByteBuffer header(Path path) throws IOException {
+        try (InputStream file = Files.newInputStream(path)) {
+            return ByteBuffer.wrap(file.readNBytes(HEADER)).order(ByteOrder.LITTLE_ENDIAN);
+        }
+    }
+
+    /** The end of the table of sections, which linkers write last. */
+    private static long sectionsEnd(ByteBuffer header) {
+        boolean has64Bits = header.get(CLASS) == 2;
+        long start = has64Bits ? header.getLong(40) : Integer.toUnsignedLong(header.getInt(32));
+        int sizes = has64Bits ? 58 : 46;
+        return start + (long) header.getShort(sizes) * header.getShort(sizes + 2);
     }
 }

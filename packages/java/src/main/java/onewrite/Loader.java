@@ -55,7 +55,7 @@ final class Loader {
     }
 
     private static void load(Path path) throws SQLException {
-        checkMachine(path);
+        check(path);
         Properties properties = new Properties();
         properties.setProperty("enable_load_extension", "true");
         try (Connection loader = Driver.open("jdbc:sqlite::memory:", properties)) {
@@ -67,12 +67,12 @@ final class Loader {
         }
     }
 
-    private static void checkMachine(Path path) throws OneWriteException {
+    private static void check(Path path) throws OneWriteException {
         try {
-            String machine = Elf.machine(path);
-            if (machine != null && !machine.equals(Platform.processor())) {
-                throw new OneWriteException("cannot load " + path + ": it is for " + machine + ", and this Java is for "
-                        + Platform.processor() + ": name another library in " + Library.NAME);
+            String reason = Elf.whyNot(path);
+            if (reason != null) {
+                throw new OneWriteException("cannot load " + path + ": " + reason
+                        + ": install onewrite again, or name another library in " + Library.NAME);
             }
         } catch (IOException error) {
             throw new OneWriteException("cannot load " + path + ": " + error, error);

@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.io.OutputStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.List;
 import java.util.jar.JarOutputStream;
 import java.util.zip.ZipEntry;
@@ -78,7 +79,19 @@ class LoadTest extends Place {
         List<String> said = start("fail").variable(Library.NAME, library.toString()).printed();
         assertEquals(library.toString(), said.get(0));
         for (String line : said.subList(1, 3)) {
-            assertTrue(line.startsWith("cannot load " + library + ": ") && line.contains("invalid ELF header"), line);
+            assertTrue(line.startsWith("cannot load " + library + ": ") && line.contains(": it is no shared library: "), line);
+        }
+    }
+
+    /** Linux would end the process. */
+    @Test
+    void aLibraryThatIsCutShortIsNamed() throws Exception {
+        byte[] whole = Files.readAllBytes(OneWrite.loadablePath());
+        Path library = library(Arrays.copyOf(whole, whole.length - 1));
+        List<String> said = start("fail").variable(Library.NAME, library.toString()).printed();
+        for (String line : said.subList(1, 3)) {
+            assertEquals("cannot load " + library + ": it is cut short: install onewrite again, or name another library in "
+                    + Library.NAME, line);
         }
     }
 
@@ -91,7 +104,7 @@ class LoadTest extends Place {
         String line = start("fail").variable(Library.NAME, library.toString()).printed().get(1);
         assertEquals("cannot load " + library + ": it is for " + (isArm ? "x86_64" : "aarch64")
                 + ", and this Java is for " + Platform.processor()
-                + ": name another library in ONEWRITE_EXTENSION_LIBRARY", line);
+                + ": install onewrite again, or name another library in ONEWRITE_EXTENSION_LIBRARY", line);
         Child fromJar = start("fail").with(jar(foreign)).variable(Library.NAME, null);
         line = fromJar.printed().get(1);
         assertTrue(line.startsWith("cannot load " + in("tmp/onewrite-")) && line.contains("it is for"), line);
