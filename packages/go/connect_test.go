@@ -130,6 +130,15 @@ func TestWrongWordsAreLoud(t *testing.T) {
 	equal(t, 0, len(entries))
 }
 
+func TestAPlaceThatNoDatabaseCanHave(t *testing.T) {
+	directory := t.TempDir()
+	missing := filepath.Join(directory, "no such")
+	for _, name := range []string{missing + "/app.db", "file:" + strings.ReplaceAll(missing, " ", "%20") + "/app.db"} {
+		fails(t, refusal(name), name, ": there is no directory "+missing+": make it first")
+	}
+	fails(t, refusal(directory), directory, ": "+directory+" is a directory: name a file in it")
+}
+
 func TestMemoryHasNoJournal(t *testing.T) {
 	for _, name := range []string{":memory:", "", "file::memory:?cache=shared", "file:x?mode=memory&cache=shared"} {
 		fails(t, refusal(name), "in memory", "driver sqlite3")

@@ -93,7 +93,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	}
 	conn, err := c.enter(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("onewrite: %s: %w", c.source.name, err)
+		return nil, fmt.Errorf("onewrite: %s: %w", c.source.name, withReason(c.source.name, err))
 	}
 	return conn, nil
 }

@@ -6,6 +6,7 @@ const { OneWriteError, isSupported } = require('./error');
 const { check } = require('./check');
 const { ask, isBusy, isNodeSqlite } = require('./handle');
 const { loadInto, warn } = require('./load');
+const { reasonAndWayOut } = require('./reason');
 const { modeIn, plainPath, textOf, uriOf } = require('./uri');
 const { LEVELS, USUAL, levelOf, modeOrAny } = require('./words');
 
@@ -49,11 +50,14 @@ function open(path, options = {}) {
   }
 }
 
+/** The error with its database and the way out. A driver's own error about the file becomes one of ours. */
 function nameDatabase(error, path) {
   const name = textOf(path);
+  const found = reasonAndWayOut(name, error.message);
+  if (!found && !(error instanceof OneWriteError)) return error;
+  const text = found ? `${error.message}: ${found}` : error.message;
   const isNamed = error.message.startsWith(name) || error.message.includes(resolve(name));
-  if (error instanceof OneWriteError && !isNamed) error.message = `${name}: ${error.message}`;
-  return error;
+  return new OneWriteError(isNamed ? text : `${name}: ${text}`, { cause: error.cause ?? error });
 }
 
 // Our option for each name that is close to it, in small letters and without underscores.
@@ -85,7 +89,11 @@ function opened(Driver, path, { mode, readonly }, driverOptions) {
   const name = hasUris ? uriOf(path, mode) + (readonly ? '&mode=ro' : '') : plainPath(path);
   if (isSupported()) {
     loadOnce(Driver, !hasUris);
-    return new Driver(name, driverOptions);
+    try {
+      return new Driver(name, driverOptions);
+    } catch (error) {
+      throw nameDatabase(error, path);
+    }
   }
   warn();
   return new Driver(hasUris ? textOf(path) : name, driverOptions);

@@ -124,6 +124,14 @@ for (const name of available(SYNC_DRIVERS)) {
       assert.deepEqual(fs.readdirSync(directory), []);
     });
 
+    it('names a place that no database can have', (t) => {
+      const { directory } = place(t);
+      const missing = path.join(directory, 'no such');
+      const isReason = (reason) => (error) => error.name === 'OneWriteError' && error.message.endsWith(reason);
+      assert.throws(() => open(t, path.join(missing, 'app.db')), isReason(`: there is no directory ${missing}: make it first`));
+      assert.throws(() => open(t, directory), isReason(`: ${directory} is a directory: name a file in it`));
+    });
+
     it('opens for reading, also alone', (t) => {
       const { file } = place(t);
       const db = open(t, file);

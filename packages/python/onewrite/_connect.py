@@ -11,6 +11,7 @@ from typing import Any, Dict, Optional, Tuple, Union
 from urllib.parse import parse_qsl, quote
 
 from ._library import ONLY_LINUX, OneWriteError, is_supported, load
+from ._reason import reason_and_way_out
 
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
@@ -80,7 +81,9 @@ def _of(path: Path, error: sqlite3.DatabaseError) -> OneWriteError:
     reason = str(error).replace("automatic extension loading failed: ", "")
     name = os.fsdecode(path)
     is_named = os.path.abspath(name) in reason or reason.startswith(name)
-    return OneWriteError(reason if is_named else f"{name}: {reason}")
+    found = reason_and_way_out(name, reason)
+    text = reason if found is None else f"{reason}: {found}"
+    return OneWriteError(text if is_named else f"{name}: {text}")
 
 
 def uri(path: Path, mode: Optional[str] = _USUAL) -> str:

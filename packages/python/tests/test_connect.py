@@ -117,6 +117,14 @@ class Connect(Place):
                 self.assertIn(path.partition("?")[0].replace("file:", ""), said)
                 self.assertNotIn("automatic extension", said)
 
+    def test_a_place_that_no_database_can_have(self):
+        missing = os.path.join(self.directory, "no such")
+        for path in (f"{missing}/app.db", f"file:{missing.replace(' ', '%20')}/app.db"):
+            text = f"^{path}: .*: there is no directory {missing}: make it first$"
+            self.assertRaisesRegex(onewrite.OneWriteError, text, onewrite.connect, path)
+        text = f"^{self.directory}: .*: {self.directory} is a directory: name a file in it$"
+        self.assertRaisesRegex(onewrite.OneWriteError, text, onewrite.connect, self.directory)
+
     def test_memory_has_no_journal(self):
         for path in (":memory:", "", "file::memory:", "file:x?mode=memory&cache=shared"):
             with self.fails("in memory"):

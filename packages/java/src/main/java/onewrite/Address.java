@@ -1,5 +1,7 @@
 package onewrite;
 
+import java.net.URI;
+import java.net.URISyntaxException;
 import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
 import java.util.Map;
@@ -60,6 +62,15 @@ final class Address {
 
     private boolean isInMemory() {
         return path.equals("file:") || path.startsWith("file::memory:") || "memory".equals(parameters.get("mode"));
+    }
+
+    /** The path of its file. */
+    String file() {
+        try {
+            return new URI(path).getSchemeSpecificPart();
+        } catch (URISyntaxException error) {
+            return path.substring("file:".length());
+        }
     }
 
     /** The URI's parameters, which the caller may change. */

@@ -90,7 +90,8 @@ final class Request {
                 pause();
             }
         } catch (SQLException error) {
-            throw new OneWriteException(address + ": " + error.getMessage(), error);
+            String said = error.getMessage();
+            throw new OneWriteException(address + ": " + said + Reason.andWayOut(address.file(), said), error);
         }
     }
 

@@ -134,8 +134,10 @@ class ConnectTest extends Place {
     }
 
     @Test
-    void aPlaceThatIsNotThereIsNamed() {
-        fails(() -> connectTo(in("nowhere/app.db")), in("nowhere/app.db"), "unable to open");
+    void aPlaceThatNoDatabaseCanHaveIsNamed() {
+        fails(() -> connectTo(in("no where/app.db")), "unable to open",
+                ": there is no directory " + in("no where") + ": make it first");
+        fails(() -> connectTo(in("")), "unable to open", " is a directory: name a file in it");
     }
 
     @Test
