@@ -125,7 +125,8 @@ pub fn why_nothing_was_seen(word: &OsString) -> String {
         }
         false => {
             "it opened no database, or used an SQLite that is linked statically into it or into one of \
-                  its libraries: only one that is linked dynamically (libsqlite3.so) can be reached"
+                  its libraries: only one that is linked dynamically (libsqlite3.so) can be reached. Nor can \
+                  that of modules that a program loads with RTLD_DEEPBIND, as Debian's PHP does"
                 .to_owned()
         }
     }
