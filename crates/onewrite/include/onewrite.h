@@ -59,6 +59,7 @@ typedef struct onewrite_api {
   const char *(*filename_wal)(sqlite3_filename);
   sqlite3_vfs *(*vfs_find)(const char *);
   int (*vfs_register)(sqlite3_vfs *, int);
+  sqlite3_mutex *(*db_mutex)(sqlite3 *);
   int (*auto_extension)(void (*)(void));
 } onewrite_api;
 
@@ -105,6 +106,7 @@ static inline int onewrite_register(int make_default) {
   api.filename_wal = sqlite3_filename_wal;
   api.vfs_find = sqlite3_vfs_find;
   api.vfs_register = sqlite3_vfs_register;
+  api.db_mutex = sqlite3_db_mutex;
   api.auto_extension = sqlite3_auto_extension;
   return onewrite_register_with(&api, sizeof api, sqlite3_libversion_number(), make_default);
 }

@@ -1,5 +1,5 @@
 //! All waiting times, and the functions that wait. A process may be stopped, or frozen with its
-//! container, while it holds any lock, so every wait has a bound. The rules are W1 to W18 of
+//! container, while it holds any lock, so every wait has a bound. The rules are W1 to W28 of
 //! `docs/durability.md`, which also has a table of these times.
 
 use std::time::Duration;
@@ -71,7 +71,7 @@ times! {
     /// A commit that has ended needs a moment to begin its checkpoint. If nothing was under way for
     /// longer, nothing will let the log restart.
     RESTART_OVER = ms(1);
-    /// The thread that writes groups (group synch) ends after this long without one.
+    /// The threads that write groups (group synch) and that checkpoint end after so long without work.
     IDLE = ms(2000);
 
     // Work on the device.

@@ -27,6 +27,7 @@
 
 pub mod cost;
 
+mod background;
 mod blocks;
 mod connection;
 mod counts;
@@ -36,6 +37,7 @@ mod runs;
 
 use crate::storage::Remap;
 
+pub use background::{Background, BackgroundCounts};
 pub use blocks::{Remapped, Remapping};
 pub use connection::{Connection, Index, IndexLocks};
 pub use counts::{Counters, Counts};

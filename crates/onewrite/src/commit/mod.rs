@@ -112,13 +112,35 @@ pub struct Writer {
     stock_tail: Option<StockTail>,
     /// When the last frame of the commit under way was there, for [`latency`].
     commit_began: Option<Instant>,
+    user: User,
+}
+
+/// Whose connection has the log open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum User {
+    Application,
+    /// Of the thread that checkpoints: it ends before the last of the application's connections.
+    Background,
 }
 
 impl Writer {
     /// A connection opens the log.
     pub fn new(log: Arc<SharedLog>, config: CommitConfig, committer: Committer) -> Writer {
-        let page = log.geometry().page();
         log.enter();
+        Writer::of(User::Application, log, config, committer)
+    }
+
+    /// The connection of the thread that checkpoints opens the log.
+    pub fn in_background(
+        log: Arc<SharedLog>,
+        config: CommitConfig,
+        committer: Committer,
+    ) -> Writer {
+        Writer::of(User::Background, log, config, committer)
+    }
+
+    fn of(user: User, log: Arc<SharedLog>, config: CommitConfig, committer: Committer) -> Writer {
+        let page = log.geometry().page();
         Writer {
             log,
             config,
@@ -137,6 +159,7 @@ impl Writer {
             laid_out: LaidOut::default(),
             stock_tail: None,
             commit_began: None,
+            user,
         }
     }
 
@@ -552,6 +575,8 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        self.log.leave();
+        if self.user == User::Application {
+            self.log.leave();
+        }
     }
 }

@@ -8,7 +8,7 @@
 use std::ops::Deref;
 use std::sync::{Arc, PoisonError};
 
-use crate::checkpoint::Counters;
+use crate::checkpoint::{Background, Counters};
 use crate::commit::group_commit::GroupCommit;
 use crate::commit::group_synch::Queue;
 use crate::commit::latency::Latency;
@@ -21,6 +21,8 @@ pub struct SharedLog {
     log: Log,
     /// Counts of checkpoints by block remapping.
     pub(crate) remapped: Counters,
+    /// The thread that checkpoints, so that no commit does. Its connection is not counted below.
+    pub(crate) background: Background,
     pub(crate) group_synch: Queue,
     pub(crate) group_commit: GroupCommit,
     /// How long commits took.
@@ -43,6 +45,7 @@ impl From<Log> for SharedLog {
         SharedLog {
             log,
             remapped: Counters::default(),
+            background: Background::default(),
             group_synch: Queue::default(),
             group_commit: GroupCommit::default(),
             latency: Latency::default(),
@@ -64,12 +67,25 @@ impl SharedLog {
         if self.connections.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
+        self.stop_background();
         self.group_synch.stop_thread();
         let threads = std::mem::take(&mut *self.threads());
         for thread in threads {
             // A panic was reported when it happened.
             let _ = thread.join();
         }
+    }
+
+    /// Ends the thread that checkpoints. A child of fork has none.
+    pub(crate) fn stop_background(&self) {
+        if self.log.file().is_of_this_process() {
+            self.background.stop();
+        }
+    }
+
+    /// Whether at most one of this process's connections has the log open.
+    pub(crate) fn is_open_once(&self) -> bool {
+        self.connections.load(Ordering::Acquire) <= 1
     }
 
     /// Runs `work` in a separate thread. `false` if no thread can be started.

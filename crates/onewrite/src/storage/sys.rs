@@ -4,7 +4,7 @@
 //! - `file.rs`: sync_file_range(2).
 //! - `atomic.rs`: fstat(2), fcntl(2) and ioctl(2) of a descriptor's number.
 //! - `blocks.rs`: two ioctls; their arguments live on this stack frame. `kept.rs`: fcntl(2).
-//! - `shared.rs`: mmap(2) of its page. Also getauxval(3).
+//! - `shared.rs`: mmap(2) of its page. Also getauxval(3), and pthread_sigmask(3).
 #![allow(unsafe_code)]
 
 use std::io;
@@ -18,6 +18,32 @@ pub(super) use mapped::Mapped;
 pub(crate) fn has_raised_privileges() -> bool {
     // SAFETY: it reads what the kernel gave this process.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+/// Starts a thread that gets none of the application's signals, except those for its own faults.
+pub(crate) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
+    const OWN_FAULTS: [i32; 6] = [
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGILL,
+        libc::SIGSEGV,
+        libc::SIGSYS,
+        libc::SIGTRAP,
+    ];
+    // SAFETY: the sets are initialized, and the mask is this thread's. A new thread inherits it.
+    unsafe {
+        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        for fault in OWN_FAULTS {
+            libc::sigdelset(&raw mut all, fault);
+        }
+        let is_set = libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) == 0;
+        let started = start();
+        if is_set {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+        }
+        started
+    }
 }
 
 /// The `l_type` of a lock request.

@@ -5,6 +5,7 @@
 use std::ffi::c_int;
 use std::time::Duration;
 
+use super::background::Checkpoint;
 use super::database::Database;
 use super::ffi;
 use super::host::Connection;
@@ -45,12 +46,14 @@ impl Database {
     /// turn, and for a log that is about to restart. Returns whether others have proceeded
     /// meanwhile, so that SQLite should look again.
     pub fn before_read_lock(&self) -> bool {
-        let Some(log) = self.log().filter(|log| self.groups_commits(log)) else {
+        let Some(log) = self.log() else {
             return false;
         };
-        let in_company = log.shared().contention() > Contention::None
-            || log.group_commit.turns().is_anothers(self.committer);
-        if !in_company || self.held.write.get() || self.held.turn.get() {
+        let in_company = self.groups_commits(&log)
+            && (log.shared().contention() > Contention::None
+                || log.group_commit.turns().is_anothers(self.committer));
+        let follows_thread = self.is_thread_to_catch_up(&log);
+        if !(in_company || follows_thread) || self.held.write.get() || self.held.turn.get() {
             return false;
         }
         let connection = self.connection.get();
@@ -63,16 +66,23 @@ impl Database {
         }
         let look = || (self.inner.index_view(), self.inner.backfilled());
         let before = look();
-        log.group_commit.turns().take(&log, self.committer);
-        self.held.turn.set(true);
-        self.wait_for_restart(&log);
+        if in_company {
+            log.group_commit.turns().take(&log, self.committer);
+            self.held.turn.set(true);
+        }
+        if follows_thread {
+            self.await_thread(&log);
+        }
+        if in_company {
+            self.wait_for_restart(&log);
+        }
         // When SQLite chose this lock, it found frames to copy. If none are left, it takes another
         // lock, with which the log may restart.
-        look() != before || self.may_restart() == Some(FrameNo(0))
+        look() != before || self.left_to_copy() == Some(FrameNo(0))
     }
 
     /// The number of frames that a checkpoint has yet to copy; `None` if it has hardly begun.
-    fn may_restart(&self) -> Option<FrameNo> {
+    pub(super) fn left_to_copy(&self) -> Option<FrameNo> {
         let last = self.inner.index_view()?.last_frame;
         let copied = self.inner.backfilled()?;
         (copied.0 > last.0 / 2).then(|| FrameNo(last.0 - copied.0.min(last.0)))
@@ -83,7 +93,7 @@ impl Database {
     /// for its flush. So once a checkpoint has copied most of the log, the writer whose turn it is
     /// lets the others finish, and their checkpoints too.
     fn wait_for_restart(&self, log: &SharedLog) {
-        let may_go_on = || match self.may_restart() {
+        let may_go_on = || match self.left_to_copy() {
             Some(FrameNo(0)) => self.has_no_log_reader(),
             Some(_) => false,
             None => true,
@@ -138,6 +148,22 @@ impl Database {
                 .connection
                 .get()
                 .is_some_and(|connection| !connection.is_running());
+        let whose = match follows_commit {
+            true => self.whose_checkpoint(),
+            false => Checkpoint::Application,
+        };
+        match whose {
+            // SQLite ignores it.
+            Checkpoint::Thread => ffi::SQLITE_BUSY,
+            Checkpoint::Commit => self.try_checkpoint_lock(flags, true),
+            Checkpoint::Application => {
+                let _hold = self.hold_thread();
+                self.try_checkpoint_lock(flags, false)
+            }
+        }
+    }
+
+    fn try_checkpoint_lock(&self, flags: c_int, follows_commit: bool) -> c_int {
         let code = std::cell::Cell::new(ffi::SQLITE_BUSY);
         let locked = || {
             code.set(self.inner.shm_lock(CHECKPOINT_LOCK, 1, flags));
@@ -146,7 +172,7 @@ impl Database {
         if !locked()
             && follows_commit
             && let Some(log) = self.log().filter(|log| self.groups_commits(log))
-            && self.may_restart().is_some()
+            && self.left_to_copy().is_some()
         {
             log.group_commit.note_checkpoint_wait();
             self.wait_patiently(&log, || true, locked);

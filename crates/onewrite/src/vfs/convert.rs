@@ -22,6 +22,14 @@ pub fn is_converting() -> bool {
     CONVERTING.with(Cell::get)
 }
 
+/// Runs `work`, whose connections are our own.
+pub fn in_our_own_connection<T>(work: impl FnOnce() -> T) -> T {
+    let outer = CONVERTING.with(|it| it.replace(true));
+    let done = work();
+    CONVERTING.with(|it| it.set(outer));
+    done
+}
+
 /// Lets stock SQLite roll back a hot journal, or recover and checkpoint a `-wal` file, with its own
 /// code through its own VFS. The log is gone afterwards, unless others use it: then the database is
 /// busy.

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, TryLockError, Weak};
 
 use super::atomic::Atomic;
+use super::background::{self, Served};
 use super::claim::Claim;
 use super::company::WRITE_LOCK;
 use super::ffi;
@@ -26,7 +27,7 @@ use crate::log::{ErrorKind, Log, LogError, OpenLog};
 use crate::mode::JournalMode;
 use crate::storage::{Access, MOMENT, NewFile, Short, try_within};
 use crate::sync;
-use crate::wal::PageSize;
+use crate::wal::{FrameNo, PageSize};
 
 /// A switch of the journal mode that is under way on this connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,6 +89,10 @@ pub struct Database {
     pub held: HeldLocks,
     /// Whether it has committed, and done nothing since.
     pub has_just_committed: Cell<bool>,
+    /// The last published frame when it last released the write lock.
+    pub last_commit: Cell<Option<FrameNo>>,
+    /// If this is the connection of a thread that checkpoints: for which log.
+    pub served: Option<Served>,
     pub snapshots: Snapshots,
     pub index: IndexState,
     /// A checkpoint by block remapping.
@@ -122,6 +127,7 @@ impl Paths {
 
 impl Database {
     pub fn new(opened: Opened) -> Database {
+        let served = background::served();
         Database {
             host: opened.host,
             _claim: opened.claim,
@@ -134,7 +140,6 @@ impl Database {
             takes_no_lock: opened.takes_no_lock,
             lock: Cell::new(LockLevel::NONE),
             is_flushed: Cell::new(false),
-            settings: Cell::new(Settings::default()),
             switch: Cell::new(Switch::Idle),
             requested: Requested {
                 mode: opened.wanted,
@@ -147,6 +152,13 @@ impl Database {
             writer: RefCell::new(None),
             held: HeldLocks::default(),
             has_just_committed: Cell::new(false),
+            last_commit: Cell::new(None),
+            settings: Cell::new(
+                served
+                    .as_ref()
+                    .map_or_else(Settings::default, |it| it.settings),
+            ),
+            served,
             snapshots: Snapshots::default(),
             index: IndexState::default(),
             remapper: Remapper::default(),
@@ -240,7 +252,11 @@ impl Database {
     /// SQLite opens its log, and the log is ours.
     pub fn open_writer(&self) -> bool {
         let Some(log) = self.log() else { return false };
-        let mut writer = Writer::new(log, self.settings.get().commit, self.committer);
+        let open = match self.is_of_the_background() {
+            true => Writer::in_background,
+            false => Writer::new,
+        };
+        let mut writer = open(log, self.settings.get().commit, self.committer);
         writer.patience = self.patience.clone();
         self.writer.replace(Some(writer));
         true

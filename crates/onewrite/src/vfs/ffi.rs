@@ -91,6 +91,7 @@ pub struct sqlite3_io_methods {
 pub const SQLITE_OK: c_int = 0;
 pub const SQLITE_ERROR: c_int = 1;
 pub const SQLITE_BUSY: c_int = 5;
+pub const SQLITE_LOCKED: c_int = 6;
 pub const SQLITE_NOMEM: c_int = 7;
 pub const SQLITE_READONLY: c_int = 8;
 pub const SQLITE_READONLY_DBMOVED: c_int = SQLITE_READONLY | 4 << 8;
@@ -112,6 +113,7 @@ pub const SQLITE_IOERR_CORRUPTFS: c_int = SQLITE_IOERR | 33 << 8;
 
 pub const SQLITE_OPEN_READONLY: c_int = 0x1;
 pub const SQLITE_OPEN_READWRITE: c_int = 0x2;
+pub const SQLITE_OPEN_FULLMUTEX: c_int = 0x1_0000;
 pub const SQLITE_OPEN_PRIVATECACHE: c_int = 0x4_0000;
 pub const SQLITE_OPEN_MAIN_DB: c_int = 0x100;
 pub const SQLITE_OPEN_SUPER_JOURNAL: c_int = 0x4000;
@@ -124,6 +126,7 @@ pub const SQLITE_SYNC_NORMAL: c_int = 2;
 /// Ours: the database file identifies itself, even under another VFS.
 pub const FCNTL_DATABASE: c_int = 0x6f6e_6577;
 pub const SQLITE_FCNTL_LAST_ERRNO: c_int = 4;
+pub const SQLITE_FCNTL_FILE_POINTER: c_int = 7;
 pub const SQLITE_FCNTL_PERSIST_WAL: c_int = 10;
 pub const SQLITE_FCNTL_VFSNAME: c_int = 12;
 pub const SQLITE_FCNTL_PRAGMA: c_int = 14;
@@ -276,6 +279,7 @@ api! {
     filename_wal = 248 sqlite3_filename_wal(*const c_char) -> *const c_char;
     vfs_find = 141 sqlite3_vfs_find(*const c_char) -> *mut sqlite3_vfs;
     vfs_register = 142 sqlite3_vfs_register(*mut sqlite3_vfs, c_int) -> c_int;
+    db_mutex = 164 sqlite3_db_mutex(*mut sqlite3) -> *mut c_void;
     auto_extension = 192 sqlite3_auto_extension(Option<Untyped>) -> c_int;
 }
 

@@ -162,6 +162,9 @@ impl Database {
     }
 
     fn look(&self) -> Result<Look, LogError> {
+        if let Some(served) = &self.served {
+            return self.look_for(served);
+        }
         if discard::is_wanted() {
             return self
                 .discard()

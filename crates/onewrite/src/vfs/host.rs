@@ -41,6 +41,22 @@ thread_local! {
 }
 
 impl Host {
+    /// Whether this SQLite may be used by several threads at once: it was not built with
+    /// `SQLITE_THREADSAFE=0`, and not set to `SQLITE_CONFIG_SINGLETHREAD`.
+    pub fn allows_threads(&self) -> bool {
+        let mut db = ptr::null_mut();
+        let flags = ffi::SQLITE_OPEN_READWRITE | ffi::SQLITE_OPEN_FULLMUTEX;
+        // SAFETY: the connection is closed before this returns; SQLite takes a null, if memory is
+        // short.
+        unsafe {
+            let name = c":memory:".as_ptr();
+            let code = (self.api.open_v2)(name, &raw mut db, flags, (*self.base).zName);
+            let has_mutex = code == ffi::SQLITE_OK && !(self.api.db_mutex)(db).is_null();
+            (self.api.close_v2)(db);
+            has_mutex
+        }
+    }
+
     /// The name of the VFS underneath.
     pub fn base_name(&self) -> &CStr {
         // SAFETY: a VFS's name is a C string that lives as long as it.
@@ -336,6 +352,36 @@ impl Connection {
             }
         }
         Ok(None)
+    }
+
+    /// The connection's `wal_autocheckpoint` in frames, if SQLite's own automatic checkpoint is on.
+    /// It is not while the application has a hook of its own (`sqlite3_wal_hook`).
+    pub fn autocheckpoint(self) -> Option<u32> {
+        let frames = self.query("PRAGMA wal_autocheckpoint").ok()??;
+        frames.parse().ok().filter(|frames| *frames > 0)
+    }
+
+    /// Whether SQLite itself uses our file, and not a VFS over ours.
+    pub fn uses_our_file(self) -> bool {
+        let host = self.host;
+        for index in 0.. {
+            // SAFETY: the connection is alive; SQLite returns null after the last database.
+            let name = unsafe { (host.api.db_name)(self.handle(), index) };
+            if name.is_null() {
+                break;
+            }
+            let mut file: *mut sqlite3_file = ptr::null_mut();
+            // SAFETY: SQLite itself stores one pointer.
+            let code = unsafe {
+                let file = (&raw mut file).cast();
+                let op = ffi::SQLITE_FCNTL_FILE_POINTER;
+                (host.api.file_control)(self.handle(), name, op, file)
+            };
+            if code == ffi::SQLITE_OK && file == self.file {
+                return true;
+            }
+        }
+        false
     }
 
     /// Requests reserved bytes at the end of every page: at once for an empty database, otherwise

@@ -9,6 +9,7 @@
 //! values from them.
 
 mod atomic;
+mod background;
 mod claim;
 mod companion;
 mod company;

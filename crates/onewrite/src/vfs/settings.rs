@@ -43,6 +43,8 @@ pub struct Settings {
     pub read_durable: bool,
     /// `onewrite_checkpoint`.
     pub checkpoint: CheckpointPolicy,
+    /// `onewrite_background_checkpoint`.
+    pub background: bool,
 }
 
 impl Default for Settings {
@@ -54,6 +56,7 @@ impl Default for Settings {
             direct: DirectIo::Auto,
             read_durable: true,
             checkpoint: CheckpointPolicy::default(),
+            background: false,
         }
     }
 }
@@ -107,7 +110,7 @@ impl<T: Into<Shown>> From<Option<T>> for Shown {
 }
 
 /// The table.
-pub static SETTINGS: [Setting; 12] = [
+pub static SETTINGS: [Setting; 13] = [
     Setting {
         pragma: SYNCHRONOUS,
         help: "a level of `synchronous` below which no commit falls, whatever the program says",
@@ -253,6 +256,28 @@ pub static SETTINGS: [Setting; 12] = [
         in_environment: true,
         shapes_log: true,
         modes: |mode| mode.may_have(Layout::Gathered),
+        in_use: as_set,
+    },
+    Setting {
+        pragma: "onewrite_background_checkpoint",
+        help: "whether a thread runs the automatic checkpoints, so that no commit does",
+        takes: &Choice {
+            words: &[
+                Word::new(
+                    "off",
+                    false,
+                    "the commit that reaches wal_autocheckpoint does",
+                )
+                .or(OFF),
+                Word::new("on", true, "a thread of the process does").or(ON),
+            ],
+            get: |settings| settings.background,
+            put: |settings, wanted| settings.background = wanted,
+            check: |_, _, _| Ok(()),
+        },
+        in_environment: true,
+        shapes_log: false,
+        modes: any_mode,
         in_use: as_set,
     },
     Setting {

@@ -78,6 +78,8 @@ pub struct Snapshots {
     pub last: Cell<Option<IndexView>>,
     /// Whether `synchronous` was set below FULL: commits of others need not be durable to be read.
     pub are_relaxed: Cell<bool>,
+    /// Whether `synchronous` was set to OFF: not even checkpoints flush.
+    pub flush_nothing: Cell<bool>,
 }
 
 /// The connection's wal-index.

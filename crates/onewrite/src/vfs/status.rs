@@ -113,6 +113,8 @@ struct LogStatus<'a> {
     /// of their cost.
     remapped: checkpoint::Counts,
     remap_cost: Option<Cost>,
+    /// The thread that checkpoints this log, in this process.
+    background: checkpoint::BackgroundCounts,
     shared_memory: bool,
     /// Counters of compression, in all connections of the process.
     compressed: Option<Compressed>,
@@ -269,6 +271,7 @@ fn log_status<'a>(database: &Database, log: &'a Arc<SharedLog>) -> LogStatus<'a>
         group_commits: log.group_commit.counts(),
         remapped: log.remapped.snapshot(),
         remap_cost: database.remaps_by(log).map(Cost::of),
+        background: log.background.counts(),
         shared_memory: log.shared().is_shared(),
         compressed: log.packed().map(|packed| packed.counters.snapshot()),
         direct_io_why_not: file.why_not_direct(),

@@ -31,8 +31,9 @@ impl Database {
         if let Some(writer) = self.writer.borrow_mut().as_mut() {
             writer.synchronous_changed();
         }
-        let relaxed = level_of(value) < FULL;
-        self.snapshots.are_relaxed.set(relaxed);
+        let level = level_of(value);
+        self.snapshots.flush_nothing.set(level == OFF);
+        self.snapshots.are_relaxed.set(level < FULL);
         Answer::Pass
     }
 

@@ -93,6 +93,13 @@ impl Database {
 
     /// `xLock` above SHARED.
     pub fn lock_further(&self, level: LockLevel) -> c_int {
+        if level == LockLevel::EXCLUSIVE {
+            if self.is_of_the_background() {
+                // It is never the last connection to close.
+                return ffi::SQLITE_BUSY;
+            }
+            self.before_exclusive();
+        }
         let code = self.inner.lock(level);
         if code != ffi::SQLITE_OK {
             return code;

@@ -26,7 +26,7 @@ static int load(Sqlite *sqlite, const char *path) {
   FIND(log); FIND(exec); FIND(free); FIND(get_autocommit); FIND(malloc64); FIND(errmsg); FIND(busy_timeout);
   FIND(open_v2); FIND(close_v2); FIND(file_control); FIND(db_name); FIND(next_stmt); FIND(stmt_busy);
   FIND(stmt_readonly); FIND(txn_state); FIND(uri_parameter); FIND(uri_key); FIND(filename_wal); FIND(vfs_find); FIND(vfs_register);
-  FIND(auto_extension);
+  FIND(db_mutex); FIND(auto_extension);
   *(void **)&initialize = dlsym(sqlite->library, "sqlite3_initialize");
   *(void **)&version = dlsym(sqlite->library, "sqlite3_libversion_number");
   CHECK(initialize() == SQLITE_OK);

@@ -106,6 +106,10 @@ fn refused(taken: &Taken) -> c_int {
 }
 
 fn apply_settings(database: &Database, uri: Uri<'_>) -> Result<(), String> {
+    if database.is_of_the_background() {
+        // It has those of the connection that asked.
+        return Ok(());
+    }
     if !convert::is_converting() {
         warn_of_literal_name(database);
         settings::check_modes(database, uri)?;

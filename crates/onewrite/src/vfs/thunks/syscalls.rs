@@ -17,6 +17,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::storage::{OfdCommand, OfdConflict, OfdRange, OfdType, close_in_child};
+use crate::vfs::background;
 use crate::vfs::ffi::{Api, SQLITE_OK, Untyped, sqlite3_vfs};
 use crate::vfs::locks::{Answer, Held, Request, Table, Why};
 
@@ -126,8 +127,8 @@ pub fn install(api: &Api) {
     };
     ONCE.call_once(|| {
         stay_loaded();
-        // SAFETY: the handler neither locks nor allocates.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        // SAFETY: the child's handler neither locks nor allocates.
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
     });
     let (host, thunks) = (&HOSTS[number], &THUNKS[number]);
     // SAFETY: SQLite itself keeps functions of any type like this.
@@ -181,8 +182,17 @@ fn stay_loaded() {
     }
 }
 
+unsafe extern "C" fn before_fork() {
+    background::before_fork();
+}
+
+unsafe extern "C" fn after_fork() {
+    background::after_fork();
+}
+
 /// The child does not hold the parent's locks.
 unsafe extern "C" fn in_child() {
+    background::after_fork_in_child();
     close_in_child();
     for host in &HOSTS {
         host.table.forked();

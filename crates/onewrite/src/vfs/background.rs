@@ -1,0 +1,289 @@
+//! Checkpoints that no commit pays for (`onewrite_background_checkpoint`): which ones are left to the
+//! thread of the process, and its connection. [`crate::checkpoint::Background`] is the thread's
+//! state; the rules are BG1 to BG12 of `docs/durability.md`.
+//!
+//! SQLite runs its automatic checkpoint inside the call that commits. It asks for the checkpoint lock,
+//! and ignores a refusal. So our VFS refuses, and the thread runs the same checkpoint (PASSIVE) on a
+//! connection of its own.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use super::convert;
+use super::database::Database;
+use super::ffi;
+use super::guard::Look;
+use super::header::{GUARD_BYTE, Header, READ_VERSION_AT, WAL_VERSION, guarded_by};
+use super::host::{self, Connection, Host, SqlError};
+use super::settings::Settings;
+use crate::commit::SharedLog;
+use crate::log::{ErrorKind, LogError};
+use crate::mode::CheckpointPolicy;
+use crate::storage::{Access, without_signals};
+use crate::sync::{self, Builder, JoinHandle};
+use crate::wal::FrameNo;
+
+/// A commit checkpoints by itself when the log has this many times the frames of
+/// `wal_autocheckpoint`: the thread has fallen behind, or a reader keeps the log.
+const MOST: u32 = 4;
+
+/// A writer that pauses nowhere waits for the thread when the log is longer by this part. The log's
+/// first chunk has room for that with SQLite's default of 1,000 frames.
+const LONG: u32 = 4;
+
+/// Who runs a checkpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Checkpoint {
+    /// The commit that it follows.
+    Commit,
+    /// The thread, soon.
+    Thread,
+    /// The application, which has asked for it.
+    Application,
+}
+
+/// While it is kept, the thread of this log begins no checkpoint.
+pub struct Held(Arc<SharedLog>);
+
+impl Held {
+    fn new(log: Arc<SharedLog>) -> Held {
+        log.background.hold();
+        Held(log)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.background.release();
+    }
+}
+
+/// The log that a connection of the thread serves.
+#[derive(Clone)]
+pub struct Served {
+    pub log: Arc<SharedLog>,
+    /// Of the connection whose commit asked first.
+    pub settings: Settings,
+}
+
+sync::thread_local! {
+    /// The log that this thread serves, while it opens its connection.
+    static SERVED: RefCell<Option<Served>> = const { RefCell::new(None) };
+}
+
+/// The log that this thread serves, if it is such a thread.
+pub fn served() -> Option<Served> {
+    SERVED.with(|it| it.borrow().clone())
+}
+
+impl Database {
+    /// Whether this is the connection of a thread that checkpoints.
+    pub fn is_of_the_background(&self) -> bool {
+        self.served.is_some()
+    }
+
+    /// The log, if checkpoints of this connection may be left to a thread. A child of fork has none.
+    fn log_with_background(&self) -> Option<Arc<SharedLog>> {
+        let may = self.settings.get().background
+            && !self.is_of_the_background()
+            && !self.read_only
+            && !self.snapshots.flush_nothing.get();
+        let log = self.log().filter(|_| may)?;
+        log.file().is_of_this_process().then_some(log)
+    }
+
+    /// Who runs the checkpoint that SQLite begins right behind a commit.
+    ///
+    /// With SQLite's own hook every commit with so many frames in the log checkpoints. So the first
+    /// checkpoint behind such a commit is that one, and any other is the application's.
+    pub fn whose_checkpoint(&self) -> Checkpoint {
+        let (Some(log), Some(connection)) = (self.log_with_background(), self.connection.get())
+        else {
+            return Checkpoint::Commit;
+        };
+        let threshold = connection.autocheckpoint();
+        // A callback of the application may have used another SQLite.
+        host::enter(self.host);
+        let (Some(threshold), Some(FrameNo(frames))) = (threshold, self.last_commit.get()) else {
+            return Checkpoint::Application;
+        };
+        if frames < threshold {
+            return Checkpoint::Application;
+        }
+        let is_left = frames < threshold.saturating_mul(MOST)
+            && (log.background.threshold().is_some() || self.may_start_thread(&log, connection))
+            && log.background.ask(threshold, || self.start_thread(&log));
+        match is_left {
+            true => Checkpoint::Thread,
+            false => Checkpoint::Commit,
+        }
+    }
+
+    /// A VFS over ours may store other bytes in the log than in the database. And a checkpoint that
+    /// remaps keeps writers out, which must not meet a writer that expects to be alone.
+    fn may_start_thread(&self, log: &Arc<SharedLog>, connection: Connection) -> bool {
+        let may = connection.uses_our_file()
+            && self.remaps_by(log).is_none()
+            && self.host.allows_threads();
+        host::enter(self.host);
+        may
+    }
+
+    fn start_thread(&self, log: &Arc<SharedLog>) -> Option<JoinHandle<()>> {
+        let host = self.host;
+        let path = self.paths.database.clone();
+        let served = Served {
+            log: Arc::clone(log),
+            settings: Settings {
+                read_durable: false,
+                background: false,
+                checkpoint: CheckpointPolicy::Copy,
+                ..self.settings.get()
+            },
+        };
+        let work = move || serve(host, &path, served);
+        let thread = Builder::new().name("onewrite".into());
+        without_signals(|| thread.spawn(work)).ok()
+    }
+
+    /// A checkpoint that the application asks for, or recovery: waits for the one of the thread,
+    /// which begins none while the result is kept.
+    pub fn hold_thread(&self) -> Option<Held> {
+        let is_ours = |log: &Arc<SharedLog>| log.file().is_of_this_process();
+        let log = self.log().filter(is_ours)?;
+        (!self.is_of_the_background()).then(|| Held::new(log))
+    }
+
+    /// Called before EXCLUSIVE is asked for: the connection closes, or leaves the mode. The thread's
+    /// connection must not be in the way. If the application has another, that is.
+    pub fn before_exclusive(&self) {
+        if let Some(log) = self.log().filter(|log| log.is_open_once()) {
+            log.stop_background();
+        }
+    }
+
+    /// The thread may never catch up with a writer that pauses nowhere. So when the log is long, and
+    /// most of it is copied, a writer waits for the rest before it chooses what it reads.
+    pub fn is_thread_to_catch_up(&self, log: &SharedLog) -> bool {
+        if !self.settings.get().background || !log.file().is_of_this_process() {
+            return false;
+        }
+        let (Some(threshold), Some(index)) = (log.background.threshold(), self.inner.index_view())
+        else {
+            return false;
+        };
+        index.last_frame.0 >= threshold.saturating_add(threshold / LONG)
+            && self.left_to_copy().is_some_and(|left| left > FrameNo(0))
+    }
+
+    /// See [`Database::is_thread_to_catch_up`].
+    pub fn await_thread(&self, log: &SharedLog) {
+        let Some(index) = self.inner.index_view() else {
+            return;
+        };
+        let patience = log.group_commit.patience_for_restart(index);
+        if !patience.is_zero() && !log.background.await_idle(patience) {
+            log.group_commit.gave_up_restart(index);
+        }
+    }
+
+    /// The thread's connection looks at the database: it must be the one that the thread serves, in
+    /// the same mode. It changes nothing there.
+    pub(super) fn look_for(&self, served: &Served) -> Result<Look, LogError> {
+        let log = &served.log;
+        let is_it = |header: &Header| match log.id() {
+            Some(id) => header[READ_VERSION_AT] == GUARD_BYTE && guarded_by(header) == Some(id),
+            None => header[READ_VERSION_AT] == WAL_VERSION,
+        };
+        let is_there = self.read_header()?.is_some_and(|header| is_it(&header))
+            && log.file().access() == Access::ReadWrite
+            && log.file().same_as_path()?;
+        if !is_there {
+            let what = "is not the database of the log that is to be checkpointed";
+            return Err(LogError::new(ErrorKind::Taken, &self.paths.database, what));
+        }
+        self.log.replace(Some(Arc::clone(log)));
+        Ok(Look::Settled)
+    }
+}
+
+/// The logs that have a thread, which is about to use SQLite or may do so again.
+static SERVING: Mutex<Vec<Arc<SharedLog>>> = Mutex::new(Vec::new());
+
+/// An entry there, until the thread is done with SQLite.
+struct Serving(Arc<SharedLog>);
+
+impl Serving {
+    fn new(log: &Arc<SharedLog>) -> Serving {
+        sync::lock_static(&SERVING).push(Arc::clone(log));
+        Serving(Arc::clone(log))
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        sync::lock_static(&SERVING).retain(|other| !Arc::ptr_eq(other, &self.0));
+    }
+}
+
+std::thread_local! {
+    /// The logs whose threads this one keeps out of SQLite while it forks.
+    static FORKING: RefCell<Vec<Arc<SharedLog>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Called before fork(2): the child has no such thread. If it were inside SQLite now, it would keep
+/// SQLite's mutexes locked in the child for ever.
+pub fn before_fork() {
+    let mut serving = sync::lock_static(&SERVING).clone();
+    // A child of fork has inherited its parent's.
+    serving.retain(|log| log.file().is_of_this_process());
+    // A thread that has lost its data is ending, and hardly forks.
+    let _ = FORKING.try_with(|forking| {
+        serving.iter().for_each(|log| log.background.hold());
+        forking.replace(serving);
+    });
+}
+
+/// Called in the parent.
+pub fn after_fork() {
+    let _ = FORKING.try_with(|forking| {
+        let serving = forking.take();
+        serving.iter().for_each(|log| log.background.release());
+    });
+}
+
+/// Called in the child, which has none of the threads. It frees nothing here.
+pub fn after_fork_in_child() {
+    let _ = FORKING.try_with(|forking| std::mem::forget(forking.take()));
+}
+
+/// The thread.
+fn serve(host: &'static Host, path: &Path, served: Served) {
+    let log = Arc::clone(&served.log);
+    let _ends = log.background.until_it_ends();
+    let _serving = Serving::new(&log);
+    SERVED.with(|it| it.replace(Some(served)));
+    let done = convert::in_our_own_connection(|| {
+        host::with_connection(host, path, super::VFS_NAME, |query| {
+            query("PRAGMA synchronous=NORMAL")?;
+            query("SELECT count(*) FROM sqlite_schema")?;
+            let checkpoint = || query("PRAGMA wal_checkpoint(PASSIVE)").map(drop);
+            log.background.serve(|| checkpoint().or_else(passing));
+            Ok(())
+        })
+    });
+    SERVED.with(|it| it.replace(None));
+    if let Err(why) = done.or_else(passing) {
+        log.background.give_up(why);
+    }
+}
+
+/// Another connection was in the way: the next commit asks again. Any other error would come again;
+/// commits then checkpoint as they did, and SQLite ignores their errors.
+fn passing(error: SqlError) -> Result<(), String> {
+    match error.code & 0xff {
+        ffi::SQLITE_BUSY | ffi::SQLITE_LOCKED => Ok(()),
+        _ => Err(error.message),
+    }
+}

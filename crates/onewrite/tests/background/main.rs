@@ -1,0 +1,392 @@
+//! Checkpoints by a thread (`onewrite_background_checkpoint=on`): which calls run on whose thread. A
+//! VFS between ours and SQLite's own counts what each thread does to the database.
+#![allow(unsafe_code)]
+
+#[path = "../process/children.rs"]
+mod children;
+mod processes;
+#[path = "../common/rows.rs"]
+mod rows;
+#[path = "../common/shim.rs"]
+mod shim;
+
+use rusqlite::ffi;
+use rusqlite::{Connection, OpenFlags};
+use shim::{Call, Watch};
+use std::collections::HashMap;
+use std::ffi::{CStr, c_int};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, Once, PoisonError};
+use std::thread::{ThreadId, current, sleep};
+use std::time::{Duration, Instant};
+
+const MODES: [&str; 4] = ["onewrite", "waldio", "swal", "direct"];
+/// Every wait ends.
+const LONGEST: Duration = Duration::from_secs(240);
+
+struct Counting;
+
+/// Writes and flushes of each database, by thread.
+static CALLS: Mutex<Option<HashMap<(PathBuf, ThreadId), u32>>> = Mutex::new(None);
+
+fn count(path: &Path) {
+    let mut calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
+    let of_thread = (path.to_owned(), current().id());
+    *calls.get_or_insert_default().entry(of_thread).or_default() += 1;
+}
+
+/// Writes and flushes of the database by this thread, and by all others.
+fn calls(path: &Path) -> (u32, u32) {
+    let calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut found = (0, 0);
+    for ((of, thread), count) in calls.iter().flatten() {
+        if of == path {
+            match *thread == current().id() {
+                true => found.0 += count,
+                false => found.1 += count,
+            }
+        }
+    }
+    found
+}
+
+impl Watch for Counting {
+    const NAME: &CStr = c"counting";
+    const FILES: c_int = ffi::SQLITE_OPEN_MAIN_DB;
+
+    fn write(path: &Path, _offset: u64, _bytes: &[u8], call: impl Call) -> c_int {
+        count(path);
+        call()
+    }
+
+    fn sync(path: &Path, call: impl Call) -> c_int {
+        count(path);
+        call()
+    }
+}
+
+fn open(path: &Path) -> Connection {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        shim::register::<Counting>();
+        onewrite::register().expect("the VFS onewrite");
+    });
+    let db = Connection::open_with_flags_and_vfs(path, OpenFlags::default(), c"onewrite");
+    let db = db.expect("a connection");
+    // A connection that cannot get a lock reports it at once.
+    db.busy_timeout(Duration::ZERO).expect("no timeout");
+    db
+}
+
+/// A database with checkpoints by a thread, and a table.
+fn open_in(path: &Path, mode: &str, frames: u32) -> Connection {
+    let db = open(path);
+    assert_eq!(sql(&db, &format!("PRAGMA journal_mode={mode}")), mode);
+    assert_eq!(sql(&db, "PRAGMA onewrite_background_checkpoint=on"), "on");
+    sql(&db, &format!("PRAGMA wal_autocheckpoint={frames}"));
+    sql(&db, "CREATE TABLE t(x)");
+    db
+}
+
+fn sql(db: &Connection, statement: &str) -> String {
+    match rows::query(db, statement) {
+        Ok(rows) => rows,
+        Err(e) => panic!("{statement}: {e}"),
+    }
+}
+
+fn insert(db: &Connection) {
+    sql(db, "INSERT INTO t VALUES(randomblob(100))");
+}
+
+fn status(db: &Connection) -> serde_json::Value {
+    serde_json::from_str(&sql(db, "PRAGMA onewrite_status")).expect("JSON")
+}
+
+fn frames(db: &Connection) -> u32 {
+    status(db)["frames"].as_u64().expect("a number") as u32
+}
+
+fn checkpoints(db: &Connection) -> u64 {
+    let status = status(db);
+    let background = &status["background"];
+    assert_eq!(background["failure"], serde_json::Value::Null);
+    background["checkpoints"].as_u64().expect("a number")
+}
+
+/// Waits until the thread has nothing to do.
+fn await_thread(db: &Connection) {
+    let begun = Instant::now();
+    while status(db)["background"]["is_busy"] == true {
+        assert!(begun.elapsed() < LONGEST, "it takes too long");
+        sleep(Duration::from_millis(1));
+    }
+}
+
+fn directory() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().canonicalize().expect("a path").join("db");
+    (directory, path)
+}
+
+/// Whether stock SQLite may use the database.
+fn is_stock(path: &Path) -> bool {
+    std::fs::read(path).expect("the database")[19] != onewrite::GUARD_BYTE
+}
+
+#[test]
+fn commits_neither_write_nor_flush_the_database_and_the_log_stays_bounded() {
+    for mode in MODES {
+        let (_directory, path) = directory();
+        let db = open_in(&path, mode, 100);
+        let (before, _) = calls(&path);
+        let commits = if mode == "onewrite" { 10_000 } else { 2_000 };
+        let mut restarts = 0;
+        let mut last = 0;
+        for number in 0..commits {
+            insert(&db);
+            if number % 20 == 0 {
+                let now = frames(&db);
+                assert!(now < 400, "{mode}: {now} frames");
+                restarts += u32::from(now < last);
+                last = now;
+                // The thread may not get the processor for long.
+                if now > 200 {
+                    await_thread(&db);
+                }
+            }
+        }
+        let (own, others) = calls(&path);
+        assert_eq!(own, before, "{mode}: by the commits");
+        assert!(others > 0 && checkpoints(&db) > 0, "{mode}: by the thread");
+        assert!(restarts >= commits / 500, "{mode}: {restarts} restarts");
+        assert_eq!(sql(&db, "SELECT count(*) FROM t"), commits.to_string());
+        drop(db);
+        assert!(is_stock(&path), "{mode}: the last connection detaches");
+        let db = open(&path);
+        assert_eq!(sql(&db, "SELECT count(*) FROM t"), commits.to_string());
+        assert_eq!(sql(&db, "PRAGMA integrity_check"), "ok");
+    }
+}
+
+/// Without it the thread would be the only one to checkpoint, and never do it.
+#[test]
+fn next_to_a_reader_that_stays_commits_checkpoint_by_themselves_again() {
+    for mode in MODES {
+        let (_directory, path) = directory();
+        let db = open_in(&path, mode, 10);
+        let reader = open(&path);
+        sql(&reader, "BEGIN");
+        sql(&reader, "SELECT count(*) FROM t");
+        while frames(&db) < 39 {
+            insert(&db);
+        }
+        await_thread(&db);
+        let (before, _) = calls(&path);
+        sql(&reader, "COMMIT");
+        insert(&db);
+        insert(&db);
+        assert!(calls(&path).0 > before, "{mode}: four times as many frames");
+        insert(&db);
+        assert!(frames(&db) < 10, "{mode}: it starts again");
+    }
+}
+
+#[test]
+fn off_and_no_autocheckpoint_and_synchronous_off_mean_what_they_meant() {
+    for mode in MODES {
+        let (_directory, path) = directory();
+        let db = open_in(&path, mode, 10);
+        // SAFETY: an open connection.
+        let code = unsafe { ffi::sqlite3_wal_autocheckpoint(db.handle(), 0) };
+        assert_eq!(code, ffi::SQLITE_OK);
+        for pragma in ["SELECT 1", "PRAGMA wal_autocheckpoint=0"] {
+            sql(&db, pragma);
+            let before = calls(&path);
+            for _ in 0..50 {
+                insert(&db);
+            }
+            assert_eq!(
+                (calls(&path), checkpoints(&db)),
+                (before, 0),
+                "{mode}: none"
+            );
+        }
+        assert!(frames(&db) > 100);
+        // SAFETY: as above.
+        let code = unsafe { ffi::sqlite3_wal_autocheckpoint(db.handle(), 1_000) };
+        assert_eq!(code, ffi::SQLITE_OK);
+        sql(&db, "PRAGMA onewrite_background_checkpoint=off");
+        sql(&db, "PRAGMA wal_autocheckpoint=5");
+        let (before, _) = calls(&path);
+        insert(&db);
+        assert!(calls(&path).0 > before, "{mode}: the commit");
+        assert_eq!(checkpoints(&db), 0, "{mode}");
+        sql(&db, "PRAGMA onewrite_background_checkpoint=on");
+        sql(&db, "PRAGMA synchronous=off");
+        for _ in 0..20 {
+            insert(&db);
+        }
+        assert_eq!(checkpoints(&db), 0, "{mode}: at OFF the commit");
+    }
+}
+
+#[test]
+fn the_c_api_sets_the_threshold_too() {
+    let (_directory, path) = directory();
+    let db = open_in(&path, "onewrite", 0);
+    // SAFETY: an open connection.
+    let code = unsafe { ffi::sqlite3_wal_autocheckpoint(db.handle(), 7) };
+    assert_eq!(code, ffi::SQLITE_OK);
+    while frames(&db) < 7 {
+        assert_eq!(checkpoints(&db), 0);
+        insert(&db);
+    }
+    await_thread(&db);
+    assert_eq!(checkpoints(&db), 1);
+}
+
+static HOOK_CALLS: AtomicU32 = AtomicU32::new(0);
+
+unsafe extern "C" fn hook(
+    argument: *mut std::ffi::c_void,
+    db: *mut ffi::sqlite3,
+    name: *const std::ffi::c_char,
+    _frames: c_int,
+) -> c_int {
+    HOOK_CALLS.fetch_add(1, Ordering::SeqCst);
+    assert_eq!(argument.addr(), 5, "the application's own argument");
+    let (mut all, mut done) = (0, 0);
+    // SAFETY: SQLite's own arguments.
+    let code = unsafe {
+        let passive = ffi::SQLITE_CHECKPOINT_PASSIVE;
+        ffi::sqlite3_wal_checkpoint_v2(db, name, passive, &raw mut all, &raw mut done)
+    };
+    assert_eq!((code, all), (ffi::SQLITE_OK, done));
+    ffi::SQLITE_OK
+}
+
+#[test]
+fn the_applications_hook_is_called_and_its_checkpoints_run_where_it_asks_for_them() {
+    for mode in MODES {
+        let (_directory, path) = directory();
+        let db = open_in(&path, mode, 5);
+        // SAFETY: an open connection, and a function for it. The argument is no pointer.
+        unsafe {
+            ffi::sqlite3_wal_hook(db.handle(), Some(hook), std::ptr::without_provenance_mut(5))
+        };
+        let before = HOOK_CALLS.load(Ordering::SeqCst);
+        let (own, others) = calls(&path);
+        for _ in 0..50 {
+            insert(&db);
+        }
+        assert_eq!(HOOK_CALLS.load(Ordering::SeqCst) - before, 50, "{mode}");
+        assert!(
+            calls(&path).0 >= own + 50 && calls(&path).1 == others,
+            "{mode}"
+        );
+        assert_eq!(checkpoints(&db), 0, "{mode}");
+    }
+}
+
+/// By pragma and by the C interface. The thread is busy when they come.
+#[test]
+fn a_checkpoint_that_the_application_asks_for_runs_at_once_and_is_never_refused() {
+    for mode in MODES {
+        let (_directory, path) = directory();
+        let db = open_in(&path, mode, 1);
+        for number in 0..100 {
+            insert(&db);
+            if number % 2 == 0 {
+                let done = sql(&db, "PRAGMA wal_checkpoint(TRUNCATE)");
+                assert_eq!(done, "0|0|0", "{mode}");
+                continue;
+            }
+            let (mut all, mut done) = (0, 0);
+            // SAFETY: an open connection, and room for two integers.
+            let code = unsafe {
+                let (all, done) = (&raw mut all, &raw mut done);
+                ffi::sqlite3_wal_checkpoint_v2(db.handle(), c"main".as_ptr(), 0, all, done)
+            };
+            assert_eq!((code, all), (ffi::SQLITE_OK, done), "{mode}");
+        }
+        assert!(calls(&path).0 > 0);
+    }
+}
+
+#[test]
+fn the_mode_is_left_and_the_file_is_locked_exclusively_next_to_a_busy_thread() {
+    for mode in MODES {
+        let (_directory, path) = directory();
+        let mut db = open_in(&path, mode, 1);
+        for _ in 0..15 {
+            insert(&db);
+            assert_eq!(sql(&db, "PRAGMA journal_mode=delete"), "delete");
+            assert!(is_stock(&path));
+            insert(&db);
+            assert_eq!(sql(&db, &format!("PRAGMA journal_mode={mode}")), mode);
+            insert(&db);
+            sql(&db, "VACUUM");
+            assert_eq!(sql(&db, "PRAGMA locking_mode=exclusive"), "exclusive");
+            insert(&db);
+            assert_eq!(sql(&db, "PRAGMA locking_mode=normal"), "normal");
+            insert(&db);
+            drop(db);
+            assert!(is_stock(&path), "{mode}: the last connection detaches");
+            db = open(&path);
+            sql(&db, "PRAGMA onewrite_background_checkpoint=on");
+            sql(&db, "PRAGMA wal_autocheckpoint=1");
+        }
+        assert_eq!(sql(&db, "SELECT count(*) FROM t"), "75", "{mode}");
+    }
+}
+
+/// The thread ends with the last connection: a library may be unloaded then.
+#[test]
+fn several_connections_open_and_close_next_to_the_thread() {
+    for mode in MODES {
+        let (_directory, path) = directory();
+        drop(open_in(&path, mode, 1));
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for _ in 0..20 {
+                        let db = open(&path);
+                        db.busy_timeout(LONGEST).expect("a timeout");
+                        sql(&db, "PRAGMA onewrite_background_checkpoint=on");
+                        sql(&db, "PRAGMA wal_autocheckpoint=1");
+                        insert(&db);
+                        insert(&db);
+                    }
+                });
+            }
+        });
+        assert!(is_stock(&path), "{mode}: the last connection detaches");
+        let db = open(&path);
+        assert_eq!(sql(&db, "SELECT count(*) FROM t"), "120", "{mode}");
+        assert_eq!(sql(&db, "PRAGMA integrity_check"), "ok");
+    }
+}
+
+/// `SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE`: the thread's connection does not checkpoint either.
+#[test]
+fn a_close_without_a_checkpoint_leaves_the_log() {
+    let (_directory, path) = directory();
+    let db = open_in(&path, "onewrite", 10);
+    db.set_db_config(
+        rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE,
+        true,
+    )
+    .expect("the setting");
+    while frames(&db) < 10 {
+        insert(&db);
+    }
+    await_thread(&db);
+    let count = sql(&db, "SELECT count(*) FROM t");
+    sql(&db, "PRAGMA wal_autocheckpoint=0");
+    sql(&db, "CREATE TABLE u(x)");
+    drop(db);
+    assert!(!is_stock(&path));
+    assert_eq!(sql(&open(&path), "SELECT count(*) FROM t"), count);
+}
