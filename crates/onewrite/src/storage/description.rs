@@ -7,10 +7,11 @@
 //! and [`super::LogFile`] for those of the log.
 
 use super::open::LEAST_DESCRIPTOR;
-use super::sys::{self, OfdCommand, OfdConflict, OfdRange, OfdType, close_number, ofd_lock_range};
+use super::sys::{
+    self, OfdCommand, OfdConflict, OfdRange, OfdType, close_number, ofd_lock_range, process_number,
+};
 use rustix::fs::{Mode, OFlags, fstatfs, open};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
-use rustix::process::{Pid, getpid};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
@@ -28,7 +29,8 @@ pub(crate) struct Description {
     fd: Option<OwnedFd>,
     slot: &'static AtomicI32,
     forks: u32,
-    pub(super) opened_by: Pid,
+    /// The number of the process: see [`process_number`].
+    pub(super) opened_by: u64,
 }
 
 impl Description {
@@ -57,7 +59,7 @@ impl Description {
             fd: Some(fd),
             slot,
             forks,
-            opened_by: getpid(),
+            opened_by: process_number(),
         }
     }
 
@@ -74,7 +76,7 @@ impl Description {
 
     /// Whether this process made it, and not one that it was forked from.
     pub fn is_of_this_process(&self) -> bool {
-        self.opened_by == getpid()
+        self.opened_by == process_number()
     }
 
     /// Applies `command` to a range. With [`OfdCommand::Get`] it returns the conflicting lock.

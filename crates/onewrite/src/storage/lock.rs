@@ -362,7 +362,7 @@ mod tests {
         let fd = file.locks.fd().expect("a descriptor");
         let parent = fd.try_clone_to_owned().expect("a copy");
         // The child's view after fork: opened by another process, with the parent's descriptor.
-        file.locks.opened_by = rustix::process::Pid::INIT;
+        file.locks.opened_by ^= 1;
         drop(file);
         let locked = other.is_locked_by_other(LockByte::Presence, LockKind::Exclusive);
         assert!(locked.expect("an answer"));

@@ -53,4 +53,4 @@ pub use open::{Access, Create, DirectIo, NewFile, remove_file, sync_directory};
 pub use probe::NO_BARRIERS;
 pub use shared::{SharedPage, SharedWords};
 pub(crate) use sys::{OfdCommand, OfdConflict, OfdRange, OfdType, descriptor as descriptor_of};
-pub(crate) use sys::{has_raised_privileges, without_signals};
+pub(crate) use sys::{has_raised_privileges, process_number, without_signals};

@@ -5,10 +5,14 @@
 //! - `atomic.rs`: fstat(2), fcntl(2) and ioctl(2) of a descriptor's number.
 //! - `blocks.rs`: two ioctls; their arguments live on this stack frame. `kept.rs`: fcntl(2).
 //! - `shared.rs`: mmap(2) of its page. Also getauxval(3), and pthread_sigmask(3).
+//! - `description.rs`: a page that the kernel clears in a child, madvise(2).
 #![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::time::UNIX_EPOCH;
 
 #[cfg(not(any(shuttle, loom)))]
 pub(super) use mapped::Mapped;
@@ -44,6 +48,67 @@ pub(crate) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
         }
         started
     }
+}
+
+/// A number that tells this process from those that it was forked from and from its children. The
+/// number of a process alone does not: it is 1 again in a new PID namespace, and is used again.
+pub(crate) fn process_number() -> u64 {
+    let Some(page) = page_of_this_process() else {
+        return u64::from(std::process::id());
+    };
+    let present = page.load(Ordering::Acquire);
+    if present != 0 {
+        return present;
+    }
+    let mut random = [0; 8];
+    // Without random numbers the time of a parent and its child differs.
+    let drawn = match getrandom::fill(&mut random) {
+        Ok(()) => u64::from_ne_bytes(random),
+        Err(_) => UNIX_EPOCH
+            .elapsed()
+            .map_or(0, |time| time.as_nanos() as u64),
+    };
+    let drawn = drawn | 1 << 63;
+    match page.compare_exchange(0, drawn, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => drawn,
+        Err(others) => others,
+    }
+}
+
+/// Memory that is zero in every new process. `None`: the kernel cannot do it (before Linux 4.14).
+/// Without a lock, because a fork may find that taken.
+fn page_of_this_process() -> Option<&'static AtomicU64> {
+    static PAGE: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
+    const BYTES: usize = 4096;
+    let mut page = PAGE.load(Ordering::Acquire);
+    if page.is_null() {
+        // SAFETY: a new private mapping, which is aligned, zero, and unmapped only while no one else
+        // knows it.
+        page = unsafe {
+            let (access, kind) = (
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            );
+            let made = libc::mmap(ptr::null_mut(), BYTES, access, kind, -1, 0);
+            if made == libc::MAP_FAILED {
+                return None;
+            }
+            if libc::madvise(made, BYTES, libc::MADV_WIPEONFORK) != 0 {
+                libc::munmap(made, BYTES);
+                return None;
+            }
+            let (null, order) = (ptr::null_mut(), Ordering::AcqRel);
+            match PAGE.compare_exchange(null, made.cast(), order, Ordering::Acquire) {
+                Ok(_) => made.cast(),
+                Err(others) => {
+                    libc::munmap(made, BYTES);
+                    others
+                }
+            }
+        };
+    }
+    // SAFETY: it is mapped as long as the process lives.
+    Some(unsafe { &*page })
 }
 
 /// The `l_type` of a lock request.
@@ -417,5 +482,33 @@ mod mapped {
             let unmapped = unsafe { munmap(self.words.as_ptr().cast(), SHARED_BYTES as usize) };
             debug_assert!(unmapped.is_ok());
         }
+    }
+}
+
+#[cfg(all(test, not(any(shuttle, loom))))]
+mod tests {
+    use super::*;
+
+    /// A child made without the C library runs no fork handler.
+    #[test]
+    fn a_child_has_another_number_whatever_made_it() {
+        let ours = process_number();
+        assert_eq!(process_number(), ours);
+        // SAFETY: as fork(2); the child only compares, and ends.
+        let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+        if child == 0 {
+            let differs = process_number() != ours;
+            // SAFETY: it ends the child.
+            unsafe { libc::_exit(i32::from(differs)) }
+        }
+        assert!(child > 0, "{}", io::Error::last_os_error());
+        let mut ended = 0;
+        // SAFETY: a child of this test.
+        let waited = unsafe { libc::waitpid(child as libc::pid_t, &raw mut ended, 0) };
+        assert_eq!(
+            (i64::from(waited), libc::WEXITSTATUS(ended)),
+            (child as i64, 1)
+        );
+        assert_eq!(process_number(), ours);
     }
 }

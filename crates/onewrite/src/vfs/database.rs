@@ -25,7 +25,7 @@ use crate::commit::{SharedLog, Writer};
 use crate::log::shared::Committer;
 use crate::log::{ErrorKind, Log, LogError, OpenLog};
 use crate::mode::JournalMode;
-use crate::storage::{Access, MOMENT, NewFile, Short, try_within};
+use crate::storage::{Access, MOMENT, NewFile, Short, process_number, try_within};
 use crate::sync;
 use crate::wal::{FrameNo, PageSize};
 
@@ -316,10 +316,10 @@ pub fn code_of(kind: ErrorKind) -> c_int {
 
 /// Distinguishes connections, of this process and of others.
 pub fn new_committer() -> Committer {
-    // With the number of the process that it belongs to: a child of fork inherits this.
-    static PROCESS: Mutex<Option<(u32, u32)>> = Mutex::new(None);
+    // With the process that it belongs to: a child of fork inherits this.
+    static PROCESS: Mutex<Option<(u64, u32)>> = Mutex::new(None);
     static CONNECTIONS: AtomicU32 = AtomicU32::new(1);
-    let this = std::process::id();
+    let this = process_number();
     let mut process = sync::lock_static(&PROCESS);
     process.take_if(|(whose, _)| *whose != this);
     let (_, number) = *process.get_or_insert_with(|| {
