@@ -81,11 +81,6 @@ const LOGS: [Word<bool>; 2] = [
 ];
 
 impl Variable {
-    /// Its value.
-    pub fn value(&self) -> Option<OsString> {
-        read(self.name)
-    }
-
     /// Its value as text.
     pub fn text(&self) -> Option<String> {
         value_of(self.name)

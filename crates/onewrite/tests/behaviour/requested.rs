@@ -106,7 +106,7 @@ fn the_status_says_why_the_requested_mode_is_not_in_use() {
 #[test]
 fn words_that_mean_nothing_are_warnings_in_the_status() {
     let directory = tempfile::tempdir().expect("a directory");
-    let cases: [(&[(&str, &str)], &str); 6] = [
+    let cases: [(&[(&str, &str)], &str); 8] = [
         (
             &[("ONEWRITE_JOURNAL_MODE", "waldo")],
             "ONEWRITE_JOURNAL_MODE: unknown value 'waldo'",
@@ -126,6 +126,17 @@ fn words_that_mean_nothing_are_warnings_in_the_status() {
         (
             &[("ONEWRITE_MAKE_DEFAULT", "si")],
             "ONEWRITE_MAKE_DEFAULT: unknown value 'si': use 1 or 0",
+        ),
+        (
+            &[
+                ("ONEWRITE_UPGRADE_WAL", "1"),
+                ("ONEWRITE_JOURNAL_MODE", "wal"),
+            ],
+            "ONEWRITE_UPGRADE_WAL: 1 needs a mode of onewrite in ONEWRITE_JOURNAL_MODE, which is wal",
+        ),
+        (
+            &[("ONEWRITE_UPGRADE_WAL", "1")],
+            "ONEWRITE_UPGRADE_WAL: 1 needs a mode of onewrite in ONEWRITE_JOURNAL_MODE, which is not set",
         ),
         (&[("ONEWRITE_JOURNAL_MODE", "onewrite")], ""),
     ];

@@ -22,7 +22,7 @@ pub fn wanted_mode(uri: Uri<'_>) -> Option<JournalMode> {
 /// An unknown word in the URI.
 pub fn check_modes(database: &Database, uri: Uri<'_>) -> Result<(), String> {
     environment::unknown_words().for_each(|message| database.warn(&message));
-    if let Some(why) = senseless_upgrade(database) {
+    if let Some(why) = senseless_upgrade(database, uri) {
         database.warn(&format!("{}: {why}", UPGRADE_WAL.name));
     }
     if let Some(word) = uri("journal_mode") {
@@ -45,13 +45,20 @@ pub fn mode_of_uri(uri: Uri<'_>) -> Option<JournalMode> {
 }
 
 /// Why `ONEWRITE_UPGRADE_WAL` has no effect, if that cannot be intended.
-fn senseless_upgrade(database: &Database) -> Option<String> {
+fn senseless_upgrade(database: &Database, uri: Uri<'_>) -> Option<String> {
     match UPGRADE_WAL.text()?.parse() {
         Err(e) => Some(format!("{e}; WAL stays SQLite's own")),
         Ok(UpgradeOfWal::ToWanted)
-            if database.requested.mode.is_none() && JOURNAL_MODE.value().is_none() =>
+            if database.requested.mode.is_none() && uri("journal_mode").is_none() =>
         {
-            Some("1 needs a mode in ONEWRITE_JOURNAL_MODE, which is not set".into())
+            let why = match JOURNAL_MODE.text().filter(|word| !word.is_empty()) {
+                None => "is not set".to_owned(),
+                Some(word) => format!("is {word}"),
+            };
+            Some(format!(
+                "1 needs a mode of onewrite in {}, which {why}; WAL stays SQLite's own",
+                JOURNAL_MODE.name
+            ))
         }
         Ok(_) => None,
     }
