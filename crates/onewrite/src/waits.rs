@@ -71,11 +71,14 @@ times! {
     /// A commit that has ended needs a moment to begin its checkpoint. If nothing was under way for
     /// longer, nothing will let the log restart.
     RESTART_OVER = ms(1);
-    /// The threads that write groups (group synch) and that checkpoint end after so long without work.
+    /// The threads that write groups (group synch), that checkpoint, and that tell the kernel to begin to
+    /// write, end after so long without work.
     IDLE = ms(2000);
 
     // Work on the device.
 
+    /// At `synchronous=NORMAL` the kernel is told this often to begin to write.
+    BEGIN = ms(10);
     /// `onewrite_sync=auto` begins no further pair of writes after this time.
     TIMING = ms(50);
     /// The longest that the calls of a checkpoint by remapping may take, by the model, before it

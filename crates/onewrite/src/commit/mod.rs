@@ -8,8 +8,8 @@
 //! - at `synchronous=FULL` in the commit's `xSync`, with the durability that `onewrite_sync` asks
 //!   for;
 //! - at `synchronous=NORMAL`, without an `xSync`, as soon as the commit frame is complete, into the
-//!   page cache. The kernel begins to write it to the device, and the commit does not wait for
-//!   that;
+//!   page cache. The kernel begins to write it to the device within some milliseconds ([`write_back`]),
+//!   and the commit does not wait for that;
 //! - if the transaction is too large to be collected ([`MAX_RUN_BYTES`]), through the page cache,
 //!   piece by piece, with one flush at its end. The cost is then that of stock SQLite.
 //!
@@ -35,6 +35,7 @@ mod seal;
 mod shared_log;
 mod stuck;
 mod transaction;
+pub(crate) mod write_back;
 mod write_out;
 
 use std::sync::Arc;
@@ -242,7 +243,7 @@ impl Writer {
         let patience = std::mem::replace(&mut self.patience, Arc::new(Short));
         let written = match owes_sync {
             true => self.hold_floor_late(),
-            false => self.write_out(Durability::Begun),
+            false => self.write_out(Durability::Cached),
         };
         self.patience = patience;
         written.inspect_err(|e| {
@@ -462,7 +463,7 @@ impl Writer {
                 // If no `xSync` comes, it is written after its publication, or by `hold_floor`.
                 self.make_room_for_run()?;
             } else if !self.try_group(SyncPolicy::Normal)? {
-                self.write_out(Durability::Begun)?;
+                self.write_out(Durability::Cached)?;
             }
             self.note_commit();
             self.unfinished.note_complete(frame);

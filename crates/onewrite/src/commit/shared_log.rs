@@ -12,6 +12,7 @@ use crate::checkpoint::{Background, Counters};
 use crate::commit::group_commit::GroupCommit;
 use crate::commit::group_synch::Queue;
 use crate::commit::latency::Latency;
+use crate::commit::write_back::WriteBack;
 use crate::log::Log;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{self, Builder, JoinHandle, Mutex, MutexGuard};
@@ -25,6 +26,7 @@ pub struct SharedLog {
     pub(crate) background: Background,
     pub(crate) group_synch: Queue,
     pub(crate) group_commit: GroupCommit,
+    pub(crate) write_back: WriteBack,
     /// How long commits took.
     pub(crate) latency: Latency,
     /// The number of this process's connections that have the log open.
@@ -48,6 +50,7 @@ impl From<Log> for SharedLog {
             background: Background::default(),
             group_synch: Queue::default(),
             group_commit: GroupCommit::default(),
+            write_back: WriteBack::default(),
             latency: Latency::default(),
             connections: AtomicUsize::new(0),
             threads: Mutex::default(),
@@ -69,6 +72,7 @@ impl SharedLog {
         }
         self.stop_background();
         self.group_synch.stop_thread();
+        self.write_back.stop_thread();
         let threads = std::mem::take(&mut *self.threads());
         for thread in threads {
             // A panic was reported when it happened.

@@ -73,7 +73,13 @@ impl Writer {
             .write_at(self.laid_out.blocks.as_slice(), offset, durability)?;
         self.note_written();
         self.remember_stock_tail(offset);
-        Ok(())
+        match durability {
+            Durability::Cached => self
+                .log
+                .write_back
+                .note(&self.log, self.laid_out.blocks.len() as u64),
+            Durability::None | Durability::WriteThrough => Ok(()),
+        }
     }
 
     /// Writes the block of frame headers that the run does not include (`gathered`), as durably as

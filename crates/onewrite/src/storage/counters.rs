@@ -16,6 +16,8 @@ pub struct IoCounters {
     pub write_bytes: AtomicU64,
     /// Those of `writes` that asked the kernel for write-through (`RWF_DSYNC`).
     pub write_through: AtomicU64,
+    /// Calls that make the kernel begin to write (sync_file_range).
+    pub begun: AtomicU64,
     /// fdatasync calls for commits.
     pub flushes: AtomicU64,
     /// Write and allocation calls of preallocation.
@@ -43,6 +45,8 @@ pub struct IoCounts {
     pub write_bytes: u64,
     /// Those of `writes` that asked the kernel for write-through.
     pub write_through: u64,
+    /// Calls that make the kernel begin to write.
+    pub begun: u64,
     /// fdatasync calls for commits.
     pub flushes: u64,
     /// Write and allocation calls of preallocation.
@@ -84,6 +88,7 @@ impl IoCounters {
             writes: self.writes.load(Relaxed),
             write_bytes: self.write_bytes.load(Relaxed),
             write_through: self.write_through.load(Relaxed),
+            begun: self.begun.load(Relaxed),
             flushes: self.flushes.load(Relaxed),
             setup_writes: self.setup_writes.load(Relaxed),
             setup_write_bytes: self.setup_write_bytes.load(Relaxed),

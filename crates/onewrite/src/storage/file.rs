@@ -34,9 +34,8 @@ const MAX_OFFSET: u64 = i64::MAX as u64;
 /// The guarantee of a single write when it returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Durability {
-    /// Reads find the bytes in the page cache, and the kernel has begun to write them to the
-    /// device. They survive a kill of the process.
-    Begun,
+    /// Reads find the bytes in the page cache. They survive a kill of the process.
+    Cached,
     /// Reads find the bytes. They survive a kill of the process; with direct I/O also a crash of
     /// the system, but not a power cut.
     None,

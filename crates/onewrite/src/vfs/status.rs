@@ -106,6 +106,8 @@ struct LogStatus<'a> {
     frame_memory_max_bytes: usize,
     #[serde(flatten)]
     io: IoCounts,
+    /// Bytes of commits at `synchronous=NORMAL` that the kernel will be told to write.
+    not_begun_bytes: u64,
     groups: Sizes,
     /// Counters of shared work, and whether other processes can see it.
     group_commits: Counts,
@@ -267,6 +269,7 @@ fn log_status<'a>(database: &Database, log: &'a Arc<SharedLog>) -> LogStatus<'a>
         log_bytes: file.size().ok(),
         frame_memory_max_bytes: MAX_BYTES,
         io: file.counters().snapshot(),
+        not_begun_bytes: log.write_back.not_begun_bytes(),
         groups: log.group_synch.sizes(),
         group_commits: log.group_commit.counts(),
         remapped: log.remapped.snapshot(),

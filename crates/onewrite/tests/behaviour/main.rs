@@ -9,6 +9,7 @@ mod floor;
 mod grouping;
 mod idle_stock;
 mod metrics;
+mod normal;
 mod orphan;
 mod permissions;
 mod places;

@@ -179,7 +179,7 @@ impl Observer for Recorder {
                     bytes: (*bytes).into(),
                     reach: match (route, durability) {
                         (Route::Buffered, _) => Reach::Buffered,
-                        (Route::Direct, Durability::Begun | Durability::None) => Reach::Direct,
+                        (Route::Direct, Durability::Cached | Durability::None) => Reach::Direct,
                         (Route::Direct, Durability::WriteThrough) => Reach::Through,
                     },
                 },

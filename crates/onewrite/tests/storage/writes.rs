@@ -72,8 +72,9 @@ fn a_write_that_is_begun_reaches_the_device_without_a_flush() {
         .expect("a preallocation");
     let before = sectors_written(&file.capabilities().device);
     let written = pattern(8192, 4);
-    file.write_at(&written, 4096, Durability::Begun)
+    file.write_at(&written, 4096, Durability::Cached)
         .expect("a write");
+    file.begin_write_back().expect("a write-back that begins");
     file.write_buffered_at(&[5; 4096], 65536).expect("a write");
     assert_eq!(read(&file, 4096, 8192), written.as_slice());
     file.write_back().expect("a write-back");

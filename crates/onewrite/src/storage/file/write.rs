@@ -26,9 +26,8 @@ impl LogFile {
         offset: u64,
         durability: Durability,
     ) -> Result<(), StorageError> {
-        if durability == Durability::Begun {
-            self.write_buffered_at(buf, offset)?;
-            return self.begin_write_back(offset, buf.len() as u64);
+        if durability == Durability::Cached {
+            return self.write_buffered_at(buf, offset);
         }
         self.check_write(buf, offset)?;
         if let (Some(align), Some(direct)) = (self.direct(), &self.direct) {
@@ -39,17 +38,22 @@ impl LogFile {
         }
         self.write_buffered_at(buf, offset)?;
         match durability {
-            Durability::Begun | Durability::None => Ok(()),
+            Durability::Cached | Durability::None => Ok(()),
             Durability::WriteThrough => self.flush(),
         }
     }
 
-    /// Makes the kernel begin to write a range of the page cache to the device.
-    fn begin_write_back(&self, offset: u64, bytes: u64) -> Result<(), StorageError> {
-        match sys::write_back(self.buffered_fd(), offset, bytes, sys::WriteBack::Begin) {
+    /// Makes the kernel begin to write what the page cache has of the file, by whomever, to the
+    /// device. Nothing is waited for, unless the device takes no more requests.
+    ///
+    /// # Errors
+    /// Those of sync_file_range(2). The kernel keeps an error for the next flush.
+    pub fn begin_write_back(&self) -> Result<(), StorageError> {
+        self.counters.begun.fetch_add(1, Relaxed);
+        match sys::write_back(self.buffered_fd(), 0, 0, sys::WriteBack::Begin) {
             Ok(()) => Ok(()),
             Err(e) if sys::is_missing(&e) => Ok(()),
-            Err(e) => Err(self.error(Operation::Write, Some(offset), e)),
+            Err(e) => Err(self.error(Operation::Write, None, e)),
         }
     }
 
