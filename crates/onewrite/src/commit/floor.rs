@@ -2,7 +2,7 @@
 //! `synchronous=FULL`.
 //!
 //! SQLite at NORMAL writes a commit's last frame and publishes it, without an `xSync` in between. So
-//! the end of that write takes the place of `xSync`: the same code runs there, an error still rolls
+//! the end of that write takes the place of `xSync`. The same code runs there. An error still rolls
 //! the transaction back, and the commit may join a group. The transaction is as it will be published
 //! once its commit frame has a checksum: see [`super::seal`] and `docs/durability.md`, C9 to C12.
 

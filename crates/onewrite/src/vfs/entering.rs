@@ -1,4 +1,4 @@
-//! Entering a mode: the file that remembers it is there before SQLite's own header of WAL mode is, so
+//! Entering a mode: the file that remembers it is there before SQLite's own header of WAL mode is. So
 //! no moment looks like a WAL that a program has chosen. The interleavings: `docs/durability.md`,
 //! G39 and G40.
 
@@ -27,7 +27,7 @@ impl Database {
         let layout = self
             .layout_of_new_log(header, mode, None)
             .map_err(|why| LogError::new(ErrorKind::Unsuited, &self.paths.log, why))?;
-        // What is there was made for an earlier mode, maybe of a removed database that is still open.
+        // A file that is there belongs to an earlier mode, maybe of a removed database.
         self.forget_mode()?;
         self.write_mark(mode, layout)
     }

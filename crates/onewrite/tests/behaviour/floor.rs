@@ -75,7 +75,7 @@ fn a_commit_whose_frames_were_rewritten_is_flushed_once_it_is_whole() {
             sql(&db, "UPDATE t SET x = x + 1");
             sql(&db, "COMMIT");
             assert!(durable_calls(&db) > before, "{} {round}", mode.name);
-            // What a killed process leaves is recovered from the log alone.
+            // A copy is the state after a kill, recovered from the log alone.
             let left = directory.path().join(format!("left{round}"));
             for suffix in ["", "-wal", "-onewrite"] {
                 let copy = |path: &std::path::Path| format!("{}{suffix}", path.display());

@@ -132,7 +132,7 @@ fn a_connection_that_leaves_a_mode_meets_the_log_that_another_makes_at_once() {
     }
 }
 
-/// The modes with a log of ours, and the one that keeps SQLite's.
+/// The modes, with `direct`, which keeps SQLite's log.
 const MODES: [&str; 4] = ["direct", "waldio", "swal", "onewrite"];
 
 /// A database in a rollback mode. `waldio` finds its reserved bytes there.
@@ -142,7 +142,7 @@ fn in_delete(path: &Path) -> Connection {
     db
 }
 
-/// SQLite's header of WAL mode is in the database, and a log of ours is not there yet.
+/// SQLite's header of WAL mode is in the database, and our log is not there yet.
 #[test]
 fn a_death_within_a_switch_leaves_the_mode_that_was_asked_for() {
     for mode in MODES {
