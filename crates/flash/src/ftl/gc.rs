@@ -233,14 +233,8 @@ mod tests {
         let s = ftl.statistics();
         assert!(s.gc_copies > 0 && s.wear_copies > 0, "{s:?}");
         assert_eq!(s.failed_copies > 0, fail_one_in > 0, "{s:?}");
-        let moved = s.gc_copies + s.wear_copies + s.failed_copies;
-        let map = s.map_writes + s.table_writes + s.root_writes;
         let operations = ftl.nand().operations();
-        (
-            operations.programs,
-            s.host_writes + moved + map,
-            operations.failures,
-        )
+        (operations.programs, s.programs(), operations.failures)
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! A device's work, and its expected life.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Commands and pages since the device was opened. [`crate::nand::Operations`] has the NAND's work.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Statistics {
     /// Pages that the host read.
     pub host_reads: u64,
@@ -35,6 +35,37 @@ pub struct Statistics {
     pub table_writes: u64,
     /// Roots written.
     pub root_writes: u64,
+}
+
+impl Statistics {
+    /// The work since an earlier state of the same device.
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            host_reads: self.host_reads - before.host_reads,
+            host_writes: self.host_writes - before.host_writes,
+            host_trims: self.host_trims - before.host_trims,
+            flushes: self.flushes - before.flushes,
+            commits: self.commits - before.commits,
+            aborts: self.aborts - before.aborts,
+            gc_copies: self.gc_copies - before.gc_copies,
+            gc_ahead: self.gc_ahead - before.gc_ahead,
+            gc_blocks: self.gc_blocks - before.gc_blocks,
+            wear_copies: self.wear_copies - before.wear_copies,
+            wear_blocks: self.wear_blocks - before.wear_blocks,
+            failed_copies: self.failed_copies - before.failed_copies,
+            map_writes: self.map_writes - before.map_writes,
+            table_writes: self.table_writes - before.table_writes,
+            root_writes: self.root_writes - before.root_writes,
+        }
+    }
+
+    /// Pages programmed, by these figures: the host's, copies, and bookkeeping. Programs that failed
+    /// are in none of them.
+    pub fn programs(&self) -> u64 {
+        let copies = self.gc_copies + self.wear_copies + self.failed_copies;
+        let bookkeeping = self.map_writes + self.table_writes + self.root_writes;
+        self.host_writes + copies + bookkeeping
+    }
 }
 
 /// The wear of a device.

@@ -29,7 +29,7 @@ pub mod timing;
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use block::{Block, Refusal};
 pub use block::{OOB_BYTES, OobBytes, Page};
@@ -40,7 +40,7 @@ pub use geometry::{BlockNo, Geometry, Ppn};
 use timing::{Timing, ns};
 
 /// Operations done since the device was new.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operations {
     /// Pages read, including those of which only the out-of-band area was read.
     pub reads: u64,
@@ -50,6 +50,18 @@ pub struct Operations {
     pub erases: u64,
     /// Programs and erases that failed.
     pub failures: u64,
+}
+
+impl Operations {
+    /// The work since an earlier state of the same device.
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            reads: self.reads - before.reads,
+            programs: self.programs - before.programs,
+            erases: self.erases - before.erases,
+            failures: self.failures - before.failures,
+        }
+    }
 }
 
 /// The last command of a die that the controller does not yet know to be done.
