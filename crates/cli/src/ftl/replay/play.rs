@@ -15,7 +15,7 @@ const PART: u64 = 1 << 20;
 /// The longest distinct latency, in nanoseconds: a day.
 const LONGEST_NS: u64 = 86_400 * 1_000_000_000;
 
-/// What one kind of request came to.
+/// The requests of one kind.
 #[derive(Debug)]
 pub struct Tally {
     pub requests: u64,
@@ -55,7 +55,7 @@ pub struct Tallies {
     pub flush: Tally,
 }
 
-/// What the requests came to.
+/// The result of a replay.
 #[derive(Debug)]
 pub struct Played {
     pub ftl: Ftl,
@@ -89,7 +89,7 @@ pub struct Player {
     begin_ns: u64,
     tallies: Tallies,
     moved: Moved,
-    /// What is written, and where reads go.
+    /// The pattern that is written.
     content: Vec<u8>,
     read: Vec<u8>,
 }

@@ -1,4 +1,4 @@
-//! What a replay came to, as text and as JSON.
+//! The report of a replay, as text and as JSON.
 //!
 //! The document is a contract with its parsers: fields may be added, never renamed.
 
@@ -184,12 +184,7 @@ impl Report {
     ) -> Self {
         let (ftl, tallies) = (&played.ftl, &played.tallies);
         let (now, wear) = (ftl.nand().operations(), ftl.wear());
-        let nand = Operations {
-            reads: now.reads - before.nand.reads,
-            programs: now.programs - before.nand.programs,
-            erases: now.erases - before.nand.erases,
-            failures: now.failures - before.nand.failures,
-        };
+        let nand = now.since(&before.nand);
         let erases: Vec<u32> = (wear.erases.iter().zip(&before.erases))
             .map(|(after, before)| after - before)
             .collect();

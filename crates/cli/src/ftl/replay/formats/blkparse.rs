@@ -36,10 +36,10 @@ impl Action {
 /// blkparse's other actions: merges, plugs, remaps, splits, messages and so on.
 const ACTIONS: &str = "Q G I D C M F A B X P U UT T R S m";
 
-/// What a request asks for, from the letters of RWBS.
+/// The letters of RWBS.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
-    /// `None` for a request that is none of ours, such as `N`.
+    /// `None` for `N` and the like.
     kind: Option<Kind>,
     flush_before: bool,
     fua: bool,

@@ -35,7 +35,7 @@ pub enum Format {
     Msr,
 }
 
-/// What a request asks for.
+/// The kinds of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Read,
