@@ -1,4 +1,4 @@
-//! A device of a latency model: the process that answers it, and the value that holds it.
+//! A device of a latency model or of flash: the process that answers it, and the value that holds it.
 //!
 //! The process that answers a device must not wait for it ([`onewrite_flash::host`]). So it is this
 //! program again, as `onewrite device-server`. It reads one line of JSON, a `Setup`, and answers
@@ -12,6 +12,8 @@
 //! marked with PR_SET_IO_FLUSHER. Its allocations then never wait for I/O, and the dirty pages of
 //! others do not slow it down.
 
+pub mod flash;
+
 use std::io::{BufRead, BufReader, Write};
 use std::num::NonZeroU64;
 use std::os::unix::process::CommandExt;
@@ -20,6 +22,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::sync::Arc;
 
 use onewrite_flash::device::Device;
+use onewrite_flash::disk::Disk;
 use onewrite_flash::host::Host;
 use onewrite_flash::latency::Latency;
 use onewrite_flash::schedule::Schedule;
@@ -27,13 +30,43 @@ use onewrite_iotrace::scratch::private_mounts;
 use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
+use flash::{FlashModel, Work};
+
+/// The kind of device.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Model {
+    /// Memory that takes its time.
+    Times(Latency),
+    /// Flash below an FTL.
+    Flash(FlashModel),
+}
+
+impl Model {
+    /// The model of a name, or in the file of that name.
+    pub fn find(name: &str) -> Result<Self, String> {
+        match FlashModel::find(name) {
+            Some(flash) => flash.map(Self::Flash),
+            None => Latency::find(name)
+                .map(Self::Times)
+                .map_err(|error| error.to_string()),
+        }
+    }
+
+    /// Bytes that it takes in memory.
+    fn memory(&self, bytes: u64) -> Result<u64, String> {
+        match self {
+            Self::Times(_) => Ok(bytes),
+            Self::Flash(flash) => flash.nand_bytes(bytes),
+        }
+    }
+}
 
 /// The parent's request to the server: the device to make.
 #[derive(Debug, Serialize, Deserialize)]
 struct Setup {
     bytes: u64,
     parent: PathBuf,
-    latency: Latency,
+    model: Model,
 }
 
 /// The server's answer: the device it made.
@@ -42,11 +75,13 @@ struct Ready {
     node: PathBuf,
 }
 
-/// A later order to the server, which answers with an empty line.
+/// A later order to the server, which answers with a line.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum Order {
-    /// Requests take their time from now on.
+    /// Requests take their time from now on; flash is first made a device in use. An empty line.
     TakeTime,
+    /// The work of flash so far: `null` for another device.
+    Work,
 }
 
 /// A device that takes its time, until this value is dropped.
@@ -56,14 +91,14 @@ pub struct ModelledDevice {
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
     node: PathBuf,
-    latency: Latency,
+    model: Model,
 }
 
 impl ModelledDevice {
     /// Makes a device of `bytes` bytes that takes no time yet. A directory for its mount point is
     /// made in `parent`.
-    pub fn start(latency: Latency, bytes: u64, parent: &Path) -> Result<Self, String> {
-        check_memory(bytes)?;
+    pub fn start(model: Model, bytes: u64, parent: &Path) -> Result<Self, String> {
+        check_memory(model.memory(bytes)?)?;
         let failed = |error: std::io::Error| format!("cannot start the device's process: {error}");
         let program = std::env::current_exe().map_err(failed)?;
         let mut child = Command::new(program)
@@ -82,13 +117,13 @@ impl ModelledDevice {
             input: Some(input),
             output: BufReader::new(output),
             node: PathBuf::new(),
-            latency: latency.clone(),
+            model: model.clone(),
         };
         let parent = parent.to_owned();
         let setup = Setup {
             bytes,
             parent,
-            latency,
+            model,
         };
         let line = device.ask(&setup)?;
         let ready: Ready = serde_json::from_str(&line)
@@ -102,9 +137,16 @@ impl ModelledDevice {
         &self.node
     }
 
-    /// How long it takes.
-    pub fn latency(&self) -> &Latency {
-        &self.latency
+    /// Its model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The work of flash so far; `None` for another device.
+    pub fn work(&mut self) -> Result<Option<Work>, String> {
+        let line = self.ask(&Order::Work)?;
+        serde_json::from_str(&line)
+            .map_err(|error| format!("the device's process said {line:?}: {error}"))
     }
 
     /// Requests take their time from now on.
@@ -187,24 +229,70 @@ pub fn run_server() -> Outcome {
         serde_json::from_str(&line.map_err(text)?).map_err(|error| error.to_string())?;
     private_mounts().map_err(|error| error.to_string())?;
     be_waited_for();
-    let schedule = Arc::new(Schedule::new(setup.latency));
-    let device = Device::new(setup.bytes);
-    let host = Host::timed(device, schedule.clone(), &setup.parent).map_err(|e| e.to_string())?;
+    let served = Served::new(setup)?;
     let mut output = std::io::stdout();
     let ready = Ready {
-        node: host.node().to_owned(),
+        node: served.host().node().to_owned(),
     };
     let ready = serde_json::to_string(&ready).map_err(|error| error.to_string())?;
     writeln!(output, "{ready}").map_err(text)?;
     for line in lines {
         let order = serde_json::from_str(&line.map_err(text)?).map_err(|e| e.to_string())?;
-        match order {
-            Order::TakeTime => schedule.switch_on(),
-        }
-        writeln!(output).map_err(text)?;
+        writeln!(output, "{}", served.obey(order)?).map_err(text)?;
     }
-    drop(host);
+    drop(served);
     Ok(ExitCode::SUCCESS)
+}
+
+/// The device in the server's process.
+enum Served {
+    Times {
+        host: Host,
+        schedule: Arc<Schedule>,
+    },
+    Flash {
+        host: Host,
+        disk: Disk,
+        model: FlashModel,
+    },
+}
+
+impl Served {
+    fn new(setup: Setup) -> Result<Self, String> {
+        let text = |error: onewrite_flash::Error| error.to_string();
+        match setup.model {
+            Model::Times(latency) => {
+                let schedule = Arc::new(Schedule::new(latency));
+                let device = Device::new(setup.bytes);
+                let host = Host::timed(device, schedule.clone(), &setup.parent).map_err(text)?;
+                Ok(Self::Times { host, schedule })
+            }
+            Model::Flash(model) => {
+                let disk = model.make(setup.bytes)?;
+                let host = Host::new(disk.clone(), &setup.parent).map_err(text)?;
+                Ok(Self::Flash { host, disk, model })
+            }
+        }
+    }
+
+    fn host(&self) -> &Host {
+        match self {
+            Self::Times { host, .. } | Self::Flash { host, .. } => host,
+        }
+    }
+
+    /// The answer's line.
+    fn obey(&self, order: Order) -> Result<String, String> {
+        match (order, self) {
+            (Order::TakeTime, Self::Times { schedule, .. }) => schedule.switch_on(),
+            (Order::TakeTime, Self::Flash { disk, model, .. }) => model.begin(disk)?,
+            (Order::Work, Self::Times { .. }) => return Ok("null".to_owned()),
+            (Order::Work, Self::Flash { disk, .. }) => {
+                return serde_json::to_string(&Work::of(disk)?).map_err(|e| e.to_string());
+            }
+        }
+        Ok(String::new())
+    }
 }
 
 /// Makes this thread, and those that it starts, fit for answering a device. I/O waits for them, so

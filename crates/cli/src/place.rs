@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use onewrite_common::mounts;
@@ -19,7 +20,8 @@ use onewrite_workload::plan::Op;
 use tempfile::TempDir;
 
 use crate::arguments::ScratchArg;
-use crate::device::ModelledDevice;
+use crate::device::flash::{FlashModel, Work};
+use crate::device::{Model, ModelledDevice};
 use crate::progress::Progress;
 use crate::{directory, interrupt};
 
@@ -64,10 +66,10 @@ pub struct Where {
     #[arg(long, value_name = "DIR", conflicts_with = "dir")]
     scratch_dir: Option<PathBuf>,
 
-    /// Put the scratch file system on a device that takes its time: none, nvme, emmc, sd, network, or a file
-    /// (root; see below)
-    #[arg(long, value_name = "MODEL|FILE", conflicts_with = "dir", value_parser = model)]
-    device: Option<Latency>,
+    /// Put the scratch file system on a device that takes its time: none, nvme, emmc, sd, network, a file, or
+    /// ftl[:OPTIONS], flash that is worn (root; see below)
+    #[arg(long, value_name = "MODEL|FILE", conflicts_with = "dir", value_parser = Model::find)]
+    device: Option<Model>,
 
     /// Age the scratch file system first, from a seed: full of files of mixed sizes, its free space
     /// in small pieces (root)
@@ -83,7 +85,7 @@ impl Where {
             dir: None,
             scratch: Some(ScratchArg::Ext4),
             scratch_dir,
-            device: Some(model),
+            device: Some(Model::Times(model)),
             aged: None,
         }
     }
@@ -97,10 +99,6 @@ impl Where {
     }
 }
 
-fn model(name: &str) -> Result<Latency, String> {
-    Latency::find(name).map_err(|error| error.to_string())
-}
-
 /// The place of the databases.
 pub struct Place {
     kind: Kind,
@@ -112,6 +110,9 @@ pub struct Place {
     pub aged: Option<Aged>,
 }
 
+/// A device of a model, and the line to its process.
+type Modelled = Mutex<Box<ModelledDevice>>;
+
 enum Kind {
     // Tracing ends before the file system, and before the namespace that it may be mounted in.
     Scratch {
@@ -119,7 +120,7 @@ enum Kind {
         scratch: Scratch,
         file_system: FileSystem,
         /// The device below the file system, where it takes its time.
-        modelled: Option<Box<ModelledDevice>>,
+        modelled: Option<Modelled>,
     },
     Dir {
         dir: TempDir,
@@ -272,17 +273,17 @@ pub fn bytes_with(files: u64) -> u64 {
 /// The file system on a device that takes its time once the file system is mounted.
 fn on_model(
     file_system: FileSystem,
-    model: &Latency,
+    model: &Model,
     bytes: u64,
     parent: &Path,
-) -> Result<(Scratch, Option<Box<ModelledDevice>>), String> {
+) -> Result<(Scratch, Option<Modelled>), String> {
     if !rustix::process::geteuid().is_root() {
         return Err("--device needs root: it makes a loop device with a file system".to_owned());
     }
     let mut device = ModelledDevice::start(model.clone(), bytes, parent)?;
     let scratch = Scratch::create_on(file_system, device.node(), parent).map_err(text)?;
     device.take_time()?;
-    Ok((scratch, Some(Box::new(device))))
+    Ok((scratch, Some(Mutex::new(Box::new(device)))))
 }
 
 fn text(error: onewrite_iotrace::Error) -> String {
@@ -290,14 +291,19 @@ fn text(error: onewrite_iotrace::Error) -> String {
 }
 
 /// The scratch file system, for the reader of the report.
-fn describe(file_system: FileSystem, bytes: u64, parent: &Path, model: Option<&Latency>) -> String {
+fn describe(file_system: FileSystem, bytes: u64, parent: &Path, model: Option<&Model>) -> String {
     let (name, mib) = (file_system.name(), bytes >> 20);
     match model {
         None => {
             let host = type_of(parent);
             format!("scratch {name} image of {mib} MiB on a loop device, its file on {host}")
         }
-        Some(model) => format!(
+        Some(Model::Flash(flash)) => format!(
+            "scratch {name} of {mib} MiB on flash in memory, on a loop device ({}: {})",
+            flash.name,
+            flash.description()
+        ),
+        Some(Model::Times(model)) => format!(
             "scratch {name} of {mib} MiB in memory, on a loop device that answers as the model {} does; \
              FUSE and the loop driver add to its times",
             model.name
@@ -383,9 +389,38 @@ impl Place {
 
     /// The model by which the device takes its time, if it does.
     pub fn device_model(&self) -> Option<Latency> {
+        match self.model() {
+            Some(Model::Times(latency)) => Some(latency),
+            _ => None,
+        }
+    }
+
+    /// The flash below it, if there is.
+    pub fn flash_model(&self) -> Option<FlashModel> {
+        match self.model() {
+            Some(Model::Flash(flash)) => Some(flash),
+            _ => None,
+        }
+    }
+
+    fn modelled(&self) -> Option<MutexGuard<'_, Box<ModelledDevice>>> {
         match &self.kind {
-            Kind::Scratch { modelled, .. } => modelled.as_ref().map(|m| m.latency().clone()),
+            Kind::Scratch { modelled, .. } => modelled
+                .as_ref()
+                .map(|device| device.lock().unwrap_or_else(PoisonError::into_inner)),
             Kind::Dir { .. } => None,
+        }
+    }
+
+    fn model(&self) -> Option<Model> {
+        self.modelled().map(|device| device.model().clone())
+    }
+
+    /// The work of the flash below it so far; `None` if there is no flash.
+    pub fn flash_work(&self) -> Result<Option<Work>, String> {
+        match self.modelled() {
+            Some(mut device) => device.work(),
+            None => Ok(None),
         }
     }
 
@@ -417,7 +452,9 @@ impl Place {
             } => {
                 drop(tracefs);
                 let unmounted = take_down(scratch);
-                unmounted.and(modelled.map_or(Ok(()), |modelled| modelled.remove()))
+                let device = modelled.map(|device| device.into_inner());
+                let device = device.map(|device| device.unwrap_or_else(PoisonError::into_inner));
+                unmounted.and(device.map_or(Ok(()), |device| device.remove()))
             }
             Kind::Dir { dir, .. } => {
                 let path = dir.path().to_owned();

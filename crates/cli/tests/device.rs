@@ -77,6 +77,125 @@ fn an_emmc_is_as_slow_as_its_model_and_its_bytes_add_up() {
     assert_eq!(left.count(), 0, "something was left behind");
 }
 
+/// Every way to flush and to copy, on flash that is in use, so that garbage is collected. Time adds
+/// nothing to counts, so it is left out.
+#[test]
+fn what_flash_programs_is_what_the_host_wrote_the_map_and_what_was_moved() {
+    if !can_run() {
+        return;
+    }
+    const COUNT: u64 = 60;
+    let dir = tempfile::tempdir().expect("a directory");
+    for flash in [
+        "ftl:time=none",
+        "ftl:flush=changed,copies=among-host,time=none",
+        "ftl:board,time=none",
+    ] {
+        let document = document(&[
+            "--device",
+            flash,
+            "--scratch-dir",
+            path(dir.path()),
+            "--modes",
+            "delete,wal,waldio,onewrite",
+            "--count",
+            &COUNT.to_string(),
+        ]);
+        assert_eq!(document["flash_model"]["name"], flash);
+        assert_eq!(document["device_model"], Value::Null);
+        let runs = document["runs"].as_array().expect("runs");
+        assert_eq!(runs.len(), 4, "{document}");
+        for run in runs {
+            let number = |pointer: &str| {
+                let found = run.pointer(pointer).and_then(Value::as_u64);
+                found.unwrap_or_else(|| panic!("no {pointer} in {run}"))
+            };
+            let pages = |name: &str| number(&format!("/flash/statistics/{name}"));
+            let copies = pages("gc_copies") + pages("wear_copies") + pages("failed_copies");
+            let map = pages("map_writes") + pages("table_writes") + pages("root_writes");
+            let host = pages("host_writes");
+            let programs = number("/flash/nand/programs");
+            assert_eq!(programs, host + map + copies, "{flash}: {run}");
+            assert_eq!(number("/flash/nand/failures"), 0);
+            // A commit is durable in a page of its own. The kernel writes blocks of 4 KiB, of which
+            // each is in one page. The last few are of opening the database.
+            let kernel =
+                ["/device", "/after", "/checkpoint"].map(|of| number(&format!("{of}/write_bytes")));
+            assert!(host >= COUNT, "{flash}: {run}");
+            assert!(
+                host <= kernel.iter().sum::<u64>() / 4096 + 16,
+                "{flash}: {run}"
+            );
+            assert!(
+                pages("flushes") >= number("/device/flushes"),
+                "{flash}: {run}"
+            );
+            assert_eq!(map > 0, flash != "ftl:time=none", "{flash}: {run}");
+            let times = run["flash"]["write_amplification"]
+                .as_f64()
+                .expect("a figure");
+            assert!(
+                (times - programs as f64 / host as f64).abs() < 1e-9,
+                "{run}"
+            );
+            assert!(run["flash"]["life_years"].as_f64() > Some(0.0), "{run}");
+        }
+        let sum = |mode: &str, pointer: &str| -> u64 {
+            let of_mode = runs.iter().filter(|run| run["mode"] == mode);
+            of_mode
+                .filter_map(|run| run.pointer(pointer)?.as_u64())
+                .sum()
+        };
+        let programs = "/flash/statistics/host_writes";
+        assert!(
+            sum("onewrite", programs) < sum("wal", programs),
+            "{document}"
+        );
+        assert!(sum("wal", programs) < sum("delete", programs), "{document}");
+    }
+    assert_eq!(loops_below(dir.path()), 0);
+    let left = std::fs::read_dir(dir.path()).expect("a directory");
+    assert_eq!(left.count(), 0, "something was left behind");
+}
+
+/// Each durable write of the raw rates is a page at least, which takes 1.35 ms.
+#[test]
+fn flash_takes_its_time_and_the_report_has_its_life() {
+    if !can_run() {
+        return;
+    }
+    let flash = "ftl:full=0,channels=1";
+    let output = onewrite(
+        "compare",
+        &[
+            "--device", flash, "--modes", "wal", "--repeat", "1", "--count", "20",
+        ],
+    );
+    let shown = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for said in [
+        "on flash (ftl:full=0,channels=1",
+        "of life",
+        "years at 1 transaction a second",
+    ] {
+        assert!(shown.contains(said), "{said}: {shown}");
+    }
+    let durable = shown
+        .lines()
+        .find(|line| line.contains("direct and durable"));
+    let fastest = durable.and_then(|line| {
+        line.split(" to ")
+            .nth(1)?
+            .strip_suffix(')')?
+            .parse::<u32>()
+            .ok()
+    });
+    assert!(
+        fastest.is_some_and(|rate| rate > 0 && rate < 740),
+        "{shown}"
+    );
+}
+
 #[test]
 fn a_model_may_be_a_file_and_a_report_names_it() {
     if !can_run() {
@@ -109,6 +228,8 @@ fn a_model_that_is_none_is_refused_with_the_reason() {
     for (device, said) in [
         ("floppy", "none, nvme, emmc, sd"),
         (path(&file), "no sources"),
+        ("ftl:spare=100", "not a number from 1 to 90"),
+        ("ftl:wear", "there is no such option"),
     ] {
         let output = onewrite("compare", &["--device", device]);
         assert_eq!(output.status.code(), Some(2));

@@ -90,6 +90,17 @@ with their range; the JSON has for each run those just before and just after it.
 
 --device keeps the scratch file system in memory that answers as late as a device would, not in a loop device's image. A small file gives the times of reads, writes and flushes; a flush stalls the requests behind it. nvme, emmc and sd are built in, with their sources. none adds no time, and shows the time of the path to that memory. docs/devices.md has the format. The raw rates are measured there too.
 
+--device ftl puts it on flash below an FTL (docs/xftl.md) instead, and says what each mode costs the flash: pages of the host, of the FTL's map, moved by garbage collection; erases; and the years that the flash lasts at 1 transaction a second, or --rate, if wear is level. These figures have the checkpoint, and what the file system wrote later. Twice the flash lasts twice as long. Options follow a colon, separated by commas:
+  flush=nothing|changed|whole  the map's pages that a flush writes [nothing]
+  copies=apart|among-host      where garbage collection copies to [apart]
+  board                        the OpenSSD board: flush=whole,copies=among-host,channels=2,ways=4
+  nand=openssd|emmc|tlc|FILE   times and endurance [openssd]
+  spare=PERCENT                kept back for garbage collection [12]
+  full=PERCENT                 of the pages that hold something before the first run [80]
+  buffer=PAGES                 the write buffer [64]
+  channels, ways, page-size, pages-per-block
+  time=real|none               whether it takes the flash's time; counts are the same [real]
+
 Modes (or durable, for all that a crash leaves intact): delete, truncate, persist, memory, wal and off are SQLite's own and run through its own VFS.
 A mode can be varied: waldio:layout=page8k,sync=normal,group_synch=4/2
   layout       embedded, sector, page4k, page8k, gathered
@@ -108,6 +119,7 @@ Examples:
   onewrite compare --dir /mnt/card --modes wal,waldio --op update
   onewrite compare --scratch ext4 --modes wal:synchronous=full,waldio --synchronous normal --json
   onewrite compare --device emmc --modes wal,waldio,onewrite --threads 8
+  onewrite compare --device ftl:board,time=none --modes delete,wal,onewrite --autocheckpoint 1000
   onewrite compare --scratch ext4 --aged --steady --op update --count 10000";
 
 /// The note on the figures of generated workloads.

@@ -440,6 +440,9 @@ fn facts(page: &mut Page, report: &Report) {
         .as_deref()
         .map_or_else(String::new, |device| format!(" on {device}"));
     page.fact("file system", format!("{}{device}", report.filesystem));
+    if let Some(flash) = &report.flash_model {
+        page.fact("flash", format!("{} ({})", flash.name, flash.description()));
+    }
     if let Some(model) = &report.device_model {
         page.fact(
             "device model",

@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::ratios::Ratios;
+use crate::device::flash::{Cost, FlashModel};
 
 /// The whole document.
 #[derive(Debug, Serialize)]
@@ -26,6 +27,8 @@ pub struct Report {
     pub device: Option<String>,
     /// The device's latency model, as its file has it; null for a device without a model.
     pub device_model: Option<Latency>,
+    /// The flash of `--device ftl`; null for another device.
+    pub flash_model: Option<FlashModel>,
     /// How that file system was aged; null if it was not, or is no scratch file system.
     pub aged: Option<Aged>,
     /// Release of the kernel.
@@ -194,6 +197,9 @@ pub struct Run {
     pub by_file: Option<ByFile>,
     /// `device` divided by the number of transactions.
     pub per_op: Option<PerOp>,
+    /// The cost to the flash of `--device ftl`: of the run, the file system's later writes and the
+    /// checkpoint.
+    pub flash: Option<Cost>,
     /// Before the run: database, journal mode, table, initial rows, and a checkpoint.
     pub setup: Phase,
     /// After the run: data that the file system still had in memory.

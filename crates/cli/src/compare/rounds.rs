@@ -84,6 +84,7 @@ impl Comparison<'_> {
             filesystem: place.file_system.clone(),
             device: place.device_name(),
             device_model: place.device_model(),
+            flash_model: place.flash_model(),
             aged: place.aged,
             kernel: place::kernel_release(),
             sqlite: rusqlite::version().to_owned(),

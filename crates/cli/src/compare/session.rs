@@ -20,6 +20,7 @@ use serde_json::{Map, Value};
 
 use super::processes::{self, Job};
 use super::report::{Checked, Device, Kind, Phase, RawAround, Run, State};
+use crate::device::flash::{Cost, USUAL_RATE, Work};
 use crate::interrupt;
 use crate::place::Place;
 use crate::progress::Progress;
@@ -86,6 +87,8 @@ struct Span {
 
 /// A database's life: its measurements and findings.
 struct Life {
+    /// The work of the flash before the run, and after the checkpoint.
+    flash: Option<(Work, Work)>,
     setup: Span,
     transactions: Span,
     checkpoint: Span,
@@ -139,6 +142,7 @@ pub fn run(
         settings,
         path,
         boundaries,
+        place,
         progress,
     };
     let result = session.run(repeat);
@@ -153,6 +157,7 @@ struct Session<'a> {
     settings: Settings,
     path: PathBuf,
     boundaries: Boundaries,
+    place: &'a Place,
     progress: &'a Progress,
 }
 
@@ -169,6 +174,8 @@ impl Session<'_> {
         let (holder, setup) = self.boundaries.step(|| self.set_up())?;
         let cache_kib = self.cache(&holder)?;
         let mut state = self.state(&holder)?;
+        // Set-up and checkpoint end with a device that is idle.
+        let flash_before = self.place.flash_work()?;
         self.say("transactions");
         let (ran, mut transactions) = self
             .boundaries
@@ -184,10 +191,12 @@ impl Session<'_> {
         self.say("checkpoint");
         let copy = || ran.holder.checkpoint(Checkpoint::Full).map_err(text);
         let ((), checkpoint) = self.boundaries.step(copy)?;
+        let flash = flash_before.zip(self.place.flash_work()?);
         let close = || ran.holder.close().map_err(text);
         let ((), close) = self.boundaries.step(close)?;
         let finished = ran.finished;
         Ok(Life {
+            flash,
             setup,
             transactions,
             checkpoint,
@@ -371,6 +380,9 @@ impl Session<'_> {
             device,
             by_file: phases.run.and_then(|figures| figures.by_file),
             per_op: device.map(|device| device.per_op(count)),
+            flash: life.flash.map(|(before, after)| {
+                Cost::of(&before, &after, count, self.plan.rate.unwrap_or(USUAL_RATE))
+            }),
             setup: life.setup.phase(phases.setup.as_ref()),
             after: Phase::of(phases.after.as_ref(), None, None),
             checkpoint: life.checkpoint.phase(phases.checkpoint.as_ref()),

@@ -15,6 +15,9 @@ pub fn render(report: &Report) -> String {
     if let Some(ratios) = &report.ratios {
         text.push_str(&rounds(ratios));
     }
+    if let Some(flash) = flash(&report.runs) {
+        text.push_str(&flash);
+    }
     if let Some(kinds) = kinds(&report.runs) {
         text.push_str(&format!("{kinds}\n"));
     }
@@ -43,6 +46,9 @@ pub fn render(report: &Report) -> String {
 }
 
 fn on_device(report: &Report) -> String {
+    if let Some(flash) = &report.flash_model {
+        return format!(" on flash ({}: {})", flash.name, flash.description());
+    }
     match (&report.device, &report.device_model) {
         (_, Some(model)) => format!(
             " on a device of the model {} ({})",
@@ -115,6 +121,41 @@ fn table(report: &Report) -> TextTable {
         table.row(row(run, report.ratios.as_ref()));
     }
     table
+}
+
+/// The flash's work for each mode, and its life.
+fn flash(runs: &[Run]) -> Option<String> {
+    let rate = runs.iter().find_map(|run| run.flash)?.life_rate;
+    let heads = [
+        "mode",
+        "host\npages/op",
+        "map\npages/op",
+        "moved\npages/op",
+        "programs\n/op",
+        "amplifi-\ncation",
+        "erases\n/1000 op",
+        "years\nof life",
+    ];
+    let mut table = TextTable::new(1, heads);
+    for run in medians(runs) {
+        let Some(cost) = &run.flash else { continue };
+        let (s, count) = (&cost.statistics, f64::from(run.count.max(1)));
+        let each = |pages: u64| format!("{:.2}", pages as f64 / count);
+        table.row([
+            run.mode.clone(),
+            each(s.host_writes),
+            each(s.map_writes + s.table_writes + s.root_writes),
+            each(s.gc_copies + s.wear_copies + s.failed_copies),
+            format!("{:.2}", cost.programs_per_op),
+            or_none(cost.write_amplification, |times| format!("{times:.2}")),
+            format!("{:.1}", cost.nand.erases as f64 * 1000.0 / count),
+            or_none(cost.life_years, |years| format!("{years:.2}")),
+        ]);
+    }
+    Some(format!(
+        "{table}\nflash: with the checkpoint; years at {rate} transaction{} a second, if wear is level\n",
+        if rate == 1 { "" } else { "s" }
+    ))
 }
 
 /// The kinds of transactions of each mode, for an op that has several.

@@ -10,6 +10,7 @@ use onewrite_flash::nand::timing::Timing;
 use onewrite_flash::nand::{Geometry, Nand};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
 
@@ -68,7 +69,8 @@ pub struct Shape {
 }
 
 /// [`CopiesGo`] on the command line.
-#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum CopiesArg {
     /// Separate blocks
     Apart,
@@ -86,7 +88,8 @@ impl From<CopiesArg> for CopiesGo {
 }
 
 /// [`FlushWrites`] on the command line.
-#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum FlushArg {
     /// Nothing: the device looks for pages when it starts
     Nothing,
