@@ -17,7 +17,10 @@ DIST = ROOT / "dist"
 BUILT = ROOT / "target/dist"
 # Where packages are installed.
 PLACES = ROOT / "target/release-test"
+CARGO_HOME = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo"))
 LIBRARY = "libonewrite.so"
+# What is built for each target, and the profile of each.
+FILES = {LIBRARY: "extension", "libonewrite_preload.so": "release", "onewrite": "release"}
 LICENSES = ("LICENSE-APACHE", "LICENSE-MIT")
 GLIBC = (2, 17)
 MUSL = (1, 2)
@@ -95,8 +98,12 @@ def write_tar(path, files):
 
 
 def print_size(path):
+    print(f"{path.relative_to(ROOT)}: {size_of(path)}")
+
+
+def size_of(path):
     size = path.stat().st_size
-    print(f"{path.relative_to(ROOT)}:", f"{size / 2**20:.2f} MiB" if size >= 2**20 else f"{size / 2**10:.0f} KiB")
+    return f"{size / 2**20:.2f} MiB" if size >= 2**20 else f"{size / 2**10:.0f} KiB"
 
 
 def clean_environment(**variables):

@@ -131,11 +131,13 @@ def write(target, name, section, relations, description, files):
     )
     (place / "DEBIAN").mkdir()
     (place / "DEBIAN/control").write_text(control)
+    (place / "DEBIAN/control").chmod(0o644)
     for each in [place, *place.rglob("*")]:
         if each.is_dir():
             each.chmod(0o755)
         os.utime(each, (commit_time(), commit_time()), follow_symlinks=False)
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(commit_time())}
+    # With several threads xz makes other bytes.
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(commit_time()), "DPKG_DEB_THREADS_MAX": "1"}
     words = ["dpkg-deb", "--root-owner-group", "-Zxz", "--build", place, path(target, name)]
     run(words, env=environment, stdout=subprocess.DEVNULL)
     print_size(path(target, name))
