@@ -19,7 +19,7 @@ BUILT = ROOT / "target/dist"
 PLACES = ROOT / "target/release-test"
 CARGO_HOME = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo"))
 LIBRARY = "libonewrite.so"
-# What is built for each target, and the profile of each.
+# Each target has these files, of these profiles.
 FILES = {LIBRARY: "extension", "libonewrite_preload.so": "release", "onewrite": "release"}
 LICENSES = ("LICENSE-APACHE", "LICENSE-MIT")
 GLIBC = (2, 17)

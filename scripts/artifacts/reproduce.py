@@ -9,7 +9,7 @@ from .common import CARGO_HOME, DIST, ROOT, fail, fresh, output, run
 PLACE = ROOT / "target/reproduce"
 # Of another length, and deeper.
 CLONE = PLACE / "another/place/clone.of.onewrite"
-# What must not reach the files. The caches of zig and pip are empty, too.
+# None of these may reach the files. The caches of zig and pip are empty, too.
 OTHERS = {"TZ": "Asia/Kathmandu", "LC_ALL": "C", "XDG_CACHE_HOME": str(PLACE / "cache")}
 
 

@@ -50,7 +50,7 @@ function open(path, options = {}) {
   }
 }
 
-/** The error with its database and the way out. A driver's own error about the file becomes one of ours. */
+/** The error with its database and the way out. A driver's error about the file becomes a OneWriteError. */
 function nameDatabase(error, path) {
   const name = textOf(path);
   const found = reasonAndWayOut(name, error.message);
