@@ -1,9 +1,8 @@
 //! The thread of a process that checkpoints one log, so that no commit does
 //! (`onewrite_background_checkpoint`).
 //!
-//! Here is only its state: who asks, who waits, and when the thread ends. `vfs::background` gives it
-//! the connection with which SQLite's own checkpoint runs, and decides which checkpoints are left to
-//! it. The rules are BG1 to BG12 of `docs/durability.md`.
+//! This module has the thread's state: requests, waiters, and its end. `vfs::background` has its
+//! connection, with which SQLite's own checkpoint runs, and chooses the checkpoints for it. The rules are BG1 to BG12 of `docs/durability.md`.
 //!
 //! The mutex is held over no call into SQLite and over no I/O.
 
@@ -25,7 +24,7 @@ pub struct Background {
 #[derive(Default)]
 struct State {
     thread: Thread,
-    /// To be joined by whoever finds that the thread has ended.
+    /// To be joined when the thread has ended.
     handle: Option<JoinHandle<()>>,
     /// Whether a checkpoint was asked for and has not begun.
     is_asked: bool,
@@ -45,7 +44,7 @@ impl State {
     }
 }
 
-/// What the thread does.
+/// The thread's occupation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Thread {
     #[default]

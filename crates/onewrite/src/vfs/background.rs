@@ -1,6 +1,6 @@
-//! Checkpoints that no commit pays for (`onewrite_background_checkpoint`): which ones are left to the
-//! thread of the process, and its connection. [`crate::checkpoint::Background`] is the thread's
-//! state; the rules are BG1 to BG12 of `docs/durability.md`.
+//! Checkpoints that no commit pays for (`onewrite_background_checkpoint`): their choice, and the
+//! connection of the thread that runs them. [`crate::checkpoint::Background`] is the thread's state.
+//! The rules are BG1 to BG12 of `docs/durability.md`.
 //!
 //! SQLite runs its automatic checkpoint inside the call that commits. It asks for the checkpoint lock,
 //! and ignores a refusal. So our VFS refuses, and the thread runs the same checkpoint (PASSIVE) on a
@@ -24,15 +24,15 @@ use crate::storage::{Access, without_signals};
 use crate::sync::{self, Builder, JoinHandle};
 use crate::wal::FrameNo;
 
-/// A commit checkpoints by itself when the log has this many times the frames of
-/// `wal_autocheckpoint`: the thread has fallen behind, or a reader keeps the log.
+/// A commit checkpoints by itself when the log has so many times the frames of
+/// `wal_autocheckpoint`. The thread has fallen behind then, or a reader keeps the log.
 const MOST: u32 = 4;
 
 /// A writer that pauses nowhere waits for the thread when the log is longer by this part. The log's
 /// first chunk has room for that with SQLite's default of 1,000 frames.
 const LONG: u32 = 4;
 
-/// Who runs a checkpoint.
+/// The one that runs a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Checkpoint {
     /// The commit that it follows.
@@ -93,7 +93,7 @@ impl Database {
         log.file().is_of_this_process().then_some(log)
     }
 
-    /// Who runs the checkpoint that SQLite begins right behind a commit.
+    /// Decides about the checkpoint that SQLite begins right behind a commit.
     ///
     /// With SQLite's own hook every commit with so many frames in the log checkpoints. So the first
     /// checkpoint behind such a commit is that one, and any other is the application's.

@@ -42,6 +42,9 @@ fn forks() {
         // SAFETY: only the engine's thread runs besides, which is not in SQLite.
         match unsafe { libc::fork() } {
             0 => {
+                // Where it hangs, it does not stay behind.
+                // SAFETY: a timer of this child.
+                unsafe { libc::alarm(100) };
                 let own = open(path);
                 own.busy_timeout(super::LONGEST).expect("a timeout");
                 sql(&own, "PRAGMA onewrite_background_checkpoint=on");
