@@ -117,6 +117,11 @@ impl Condvar {
         self.changed.notify_all();
     }
 
+    pub(crate) fn notify_all(&self) {
+        // As above: it wakes all.
+        self.notify_one();
+    }
+
     pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
         self.changed.wait(guard)
     }
