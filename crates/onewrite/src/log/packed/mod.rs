@@ -323,7 +323,7 @@ impl Packed {
             effort::within_budget(how, || packer.tighten(run.frames));
         }
         let mut records = vec![0; self.form.head_bytes()];
-        let written = packer.write(&mut records);
+        let written = packer.write(run.frames, &mut records);
         let offset = self.chain().begin_of(run.first, records.len() as u64);
         let position = |at: Range<usize>| Position::at(offset + at.start as u64, at.len());
         let mut link = Link {

@@ -10,6 +10,7 @@
 //!
 //! Called by [`super::Packed::pack`], under SQLite's write lock.
 
+use std::cell::RefCell;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -19,6 +20,7 @@ use super::record::{Form, Kind, Record};
 use super::{batch, ranges};
 use crate::log::memory::FrameMemory;
 use crate::mode::{Compressing, Compression, Differences};
+use crate::sync::with_kept;
 use crate::wal::{FRAME_HEADER_BYTES, FrameNo, PageNo, PageSize, array, be32};
 
 /// The largest share of a page's own size at which a difference is used. The page's own size is
@@ -34,6 +36,8 @@ const MAX_TIGHT_BLOCKS: usize = 4;
 const MAX_TRIES: u32 = 12;
 /// How often it checks, with LZ4, whether a page is like another.
 const MAX_LOOKS: u32 = 12;
+/// The bytes of data that a thread keeps room for between two runs.
+const KEPT_BYTES: usize = 64 << 10;
 /// Records this small have little to gain.
 const SMALL_RECORD: usize = 200;
 
@@ -45,8 +49,34 @@ struct Item {
     page: PageNo,
     supersedes: Option<FrameNo>,
     kind: Kind,
-    /// Its range in the packer's `data`.
+    /// Its range in the packer's `data`; that of a page that is stored as it is, in the run.
     data: Range<usize>,
+}
+
+/// What a packer works in. It is kept for the thread's next run, so that a commit need not allocate
+/// and clear it.
+#[derive(Default)]
+struct Room {
+    items: Vec<Item>,
+    data: Vec<u8>,
+    scratch: Vec<u8>,
+    base: Vec<u8>,
+}
+
+thread_local! {
+    static ROOM: RefCell<Room> = const {
+        RefCell::new(Room { items: Vec::new(), data: Vec::new(), scratch: Vec::new(), base: Vec::new() })
+    };
+}
+
+impl Room {
+    /// The thread's room, for pages of so many bytes.
+    fn take(page_bytes: usize) -> Room {
+        let mut room = with_kept(&ROOM, std::mem::take);
+        room.scratch.resize(codec::space_for(page_bytes), 0);
+        room.base.resize(page_bytes, 0);
+        room
+    }
 }
 
 /// The steps that tightening tries, one after the other.
@@ -78,10 +108,9 @@ pub struct Packer<'a> {
     how: Compressing,
     known: Known<'a>,
     memory: &'a FrameMemory,
-    items: Vec<Item>,
-    data: Vec<u8>,
-    scratch: Vec<u8>,
-    base: Vec<u8>,
+    room: Room,
+    /// Bytes of the frames that were added.
+    added: usize,
     /// The results of tightening.
     pub tightened: Tightened,
 }
@@ -107,10 +136,8 @@ impl<'a> Packer<'a> {
             how,
             known,
             memory,
-            items: Vec::new(),
-            data: Vec::new(),
-            scratch: vec![0; codec::space_for(page.bytes())],
-            base: vec![0; page.bytes()],
+            room: Room::take(page.bytes()),
+            added: 0,
             tightened: Tightened::default(),
         }
     }
@@ -121,7 +148,7 @@ impl<'a> Packer<'a> {
         let header: [u8; FRAME_HEADER_BYTES] = array(header);
         let number = PageNo(be32(&header, 0));
         let (kind, data) = self.compressed(number, page);
-        self.items.push(Item {
+        self.room.items.push(Item {
             frame,
             header,
             page: number,
@@ -129,6 +156,7 @@ impl<'a> Packer<'a> {
             kind,
             data,
         });
+        self.added += bytes.len();
     }
 
     fn compressed(&mut self, number: PageNo, page: &[u8]) -> (Kind, Range<usize>) {
@@ -137,7 +165,7 @@ impl<'a> Packer<'a> {
             Differences::None => None,
         };
         let method = match (self.how.with, self.form) {
-            (Compression::None, _) => return (Kind::Stored, self.keep(page)),
+            (Compression::None, _) => return (Kind::Stored, self.in_run()),
             (Compression::Auto, Form::Packed) => return self.cheaply(page, base),
             (Compression::Auto | Compression::Lz4, _) => Method::Lz4,
             (Compression::Zstd, _) => Method::Zstd,
@@ -156,7 +184,7 @@ impl<'a> Packer<'a> {
                 (Kind::Delta(method, base.frame), data)
             }
             (_, Some(data)) => (Kind::Whole(method), data),
-            (_, None) => (Kind::Stored, self.keep(page)),
+            (_, None) => (Kind::Stored, self.in_run()),
         }
     }
 
@@ -175,23 +203,23 @@ impl<'a> Packer<'a> {
         };
         match own {
             Some(data) => (Kind::Whole(Method::Lz4), data),
-            None => (Kind::Stored, self.keep(page)),
+            None => (Kind::Stored, self.in_run()),
         }
     }
 
     fn try_ranges(&mut self, page: &[u8], base: WholeFrame) -> Option<Range<usize>> {
         let most = base.mean_bytes();
-        let from = self.data.len();
-        let data = &mut self.data;
+        let from = self.room.data.len();
+        let data = &mut self.room.data;
         let look = |old: &[u8]| ranges::find(page, old, most, data);
         let found = self.memory.view(base.frame, self.known.salts(), look)?;
-        found.then_some(from..self.data.len())
+        found.then_some(from..self.room.data.len())
     }
 
-    fn keep(&mut self, bytes: &[u8]) -> Range<usize> {
-        let from = self.data.len();
-        self.data.extend_from_slice(bytes);
-        from..self.data.len()
+    /// Where the page that is being added lies in the run.
+    fn in_run(&self) -> Range<usize> {
+        let from = self.added + FRAME_HEADER_BYTES;
+        from..from + self.page.bytes()
     }
 
     /// Compresses a page, with the page of `base` as dictionary if that page is remembered.
@@ -203,15 +231,17 @@ impl<'a> Packer<'a> {
     ) -> Option<Range<usize>> {
         if let Some(base) = base {
             let salts = self.known.salts();
-            if !self.memory.read(base, salts, 0, &mut self.base) {
+            if !self.memory.read(base, salts, 0, &mut self.room.base) {
                 return None;
             }
         }
-        let dictionary = base.map(|_| self.base.as_slice());
-        let bytes = codec::compress(method, page, dictionary, &mut self.scratch)?;
-        let from = self.data.len();
-        self.data.extend_from_slice(&self.scratch[..bytes]);
-        Some(from..self.data.len())
+        let dictionary = base.map(|_| self.room.base.as_slice());
+        let bytes = codec::compress(method, page, dictionary, &mut self.room.scratch)?;
+        let from = self.room.data.len();
+        self.room
+            .data
+            .extend_from_slice(&self.room.scratch[..bytes]);
+        Some(from..self.room.data.len())
     }
 
     fn record_bytes(&self, item: &Item) -> usize {
@@ -220,7 +250,7 @@ impl<'a> Packer<'a> {
     }
 
     fn batch_bytes(&self) -> usize {
-        let records = self.items.iter().map(|item| self.record_bytes(item));
+        let records = self.room.items.iter().map(|item| self.record_bytes(item));
         batch::HEADER_BYTES + records.sum::<usize>()
     }
 
@@ -232,7 +262,7 @@ impl<'a> Packer<'a> {
     /// The items' indices. Sorts plain numbers, because each kind of key would take 13 KiB of code.
     fn largest_first(&self) -> Vec<usize> {
         let smallness = |item: &Item| u64::from(u32::MAX) - item.data.len() as u64;
-        let items = (0u64..).zip(&self.items);
+        let items = (0u64..).zip(&self.room.items);
         let mut keys: Vec<u64> = items.map(|(i, item)| smallness(item) << 32 | i).collect();
         keys.sort_unstable();
         keys.into_iter().map(|key| key as u32 as usize).collect()
@@ -253,7 +283,7 @@ impl<'a> Packer<'a> {
         for means in [Means::Itself, Means::ItsBase, Means::Others] {
             for (tried, &i) in order.iter().enumerate() {
                 let is_worth_it = best.0 > 1
-                    && self.items[i].data.len() >= SMALL_RECORD
+                    && self.room.items[i].data.len() >= SMALL_RECORD
                     && self.may_save_a_block(&order[tried..], &order, means);
                 if let Some(page) = pages.get(i).filter(|_| is_worth_it) {
                     self.tighten_item(i, page, means, &mut budget);
@@ -266,7 +296,7 @@ impl<'a> Packer<'a> {
         }
         // A step that saved nothing is undone: whole pages, and those that are quick to read, are
         // better then.
-        for (item, (kind, data)) in self.items.iter_mut().zip(best.1) {
+        for (item, (kind, data)) in self.room.items.iter_mut().zip(best.1) {
             (item.kind, item.data) = (kind, data);
         }
         self.tightened = Tightened {
@@ -280,7 +310,10 @@ impl<'a> Packer<'a> {
     /// means on all. The gain from other pages is unknown in advance.
     fn may_save_a_block(&self, left: &[usize], all: &[usize], means: Means) -> bool {
         let hope_of = |records: &[usize], means| -> usize {
-            records.iter().map(|&i| hope(&self.items[i], means)).sum()
+            records
+                .iter()
+                .map(|&i| hope(&self.room.items[i], means))
+                .sum()
         };
         let hoped_for = match means {
             Means::Itself => hope_of(left, Means::Itself) + hope_of(all, Means::ItsBase),
@@ -297,13 +330,13 @@ impl<'a> Packer<'a> {
 
     /// How every page is stored now.
     fn held(&self) -> Vec<(Kind, Range<usize>)> {
-        let items = self.items.iter();
+        let items = self.room.items.iter();
         items.map(|item| (item.kind, item.data.clone())).collect()
     }
 
     /// Tries to make one record smaller, if these means apply to it.
     fn tighten_item(&mut self, i: usize, page: &[u8], means: Means, budget: &mut Budget) {
-        let bases: Vec<Option<FrameNo>> = match (means, self.items[i].kind) {
+        let bases: Vec<Option<FrameNo>> = match (means, self.room.items[i].kind) {
             (Means::Itself, Kind::Stored | Kind::Whole(Method::Lz4)) => vec![None],
             (Means::ItsBase, Kind::Delta(Method::Lz4, base) | Kind::Ranges(base)) => {
                 vec![Some(base)]
@@ -329,7 +362,7 @@ impl<'a> Packer<'a> {
                 Some(base) => Kind::Delta(Method::Zstd, base),
                 None => Kind::Whole(Method::Zstd),
             };
-            let item = &mut self.items[i];
+            let item = &mut self.room.items[i];
             let now = item.data.len() + item.kind.number_bytes();
             let worth = match means {
                 Means::Itself | Means::ItsBase => now,
@@ -353,18 +386,22 @@ impl<'a> Packer<'a> {
             return false;
         }
         budget.looks -= 1;
-        let now = self.items[i].data.len();
-        let held = self.data.len();
+        let now = self.room.items[i].data.len();
+        let held = self.room.data.len();
         let found = self.try_with(Method::Lz4, page, other);
-        self.data.truncate(held);
+        self.room.data.truncate(held);
         found.is_some_and(|data| data.len() < worth_referring(now))
     }
 
-    /// Appends the records to `out`. Returns the range of each.
-    pub fn write(&self, out: &mut Vec<u8>) -> Vec<Range<usize>> {
+    /// Appends the records to `out`; `frames` are those added. Returns the range of each.
+    pub fn write(&self, frames: &[u8], out: &mut Vec<u8>) -> Vec<Range<usize>> {
+        out.reserve_exact(self.batch_bytes());
         let write = |item: &Item| {
             let from = out.len();
-            let data = &self.data[item.data.clone()];
+            let data = match item.kind {
+                Kind::Stored => &frames[item.data.clone()],
+                _ => &self.room.data[item.data.clone()],
+            };
             // A record that nobody can read must not be acknowledged.
             assert!(
                 item.kind.takes(data.len(), self.page),
@@ -382,19 +419,19 @@ impl<'a> Packer<'a> {
             );
             from..out.len()
         };
-        self.items.iter().map(write).collect()
+        self.room.items.iter().map(write).collect()
     }
 
     /// The frames that later differences may refer to.
     pub fn wholes(&self) -> Vec<(PageNo, WholeFrame)> {
-        let wholes = self.items.iter().filter(|item| !item.is_difference());
+        let wholes = self.room.items.iter().filter(|item| !item.is_difference());
         let entry = |item: &Item| (item.page, WholeFrame::new(item.frame, item.data.len()));
         wholes.map(entry).collect()
     }
 
     /// The pages that are differences, and their bytes.
     pub fn differences(&self) -> Vec<(PageNo, usize)> {
-        let differences = self.items.iter().filter(|item| item.is_difference());
+        let differences = self.room.items.iter().filter(|item| item.is_difference());
         differences
             .map(|item| (item.page, item.data.len()))
             .collect()
@@ -402,10 +439,22 @@ impl<'a> Packer<'a> {
 
     /// The number of records that are differences.
     pub fn count_differences(&self) -> u64 {
-        self.items
+        self.room
+            .items
             .iter()
             .filter(|item| item.is_difference())
             .count() as u64
+    }
+}
+
+impl Drop for Packer<'_> {
+    fn drop(&mut self) {
+        let mut room = std::mem::take(&mut self.room);
+        room.items.clear();
+        room.data.clear();
+        room.items.shrink_to(KEPT_BYTES / size_of::<Item>());
+        room.data.shrink_to(KEPT_BYTES);
+        with_kept(&ROOM, |kept| *kept = room);
     }
 }
 
