@@ -126,6 +126,8 @@ impl Observer for Model {
         });
         found.device = device.name.to_owned();
         found.is_only_device = true;
+        // The file system here may refuse it: then the blocks are filled with zeros.
+        found.write_zeroes = Ok(());
         found.write_cache = device.cache;
         found.fua = match device.has_fua {
             true => Ok(()),

@@ -129,7 +129,28 @@ impl Log {
     pub fn init(&self) -> Init {
         // A method that cannot be used was refused when the log was opened.
         let resolved = self.init.resolved(self.file.capabilities());
-        resolved.unwrap_or(Init::ZeroFill)
+        match resolved.unwrap_or(Init::ZeroFill) {
+            Init::WriteZeroes if self.may_zero_fill() => Init::ZeroFill,
+            init => init,
+        }
+    }
+
+    /// sysfs tells what the device takes. The file system tells only when it is asked: XFS of Linux
+    /// 6.17 refuses.
+    fn may_zero_fill(&self) -> bool {
+        self.init == InitPolicy::Auto && self.file.refuses_write_zeroes()
+    }
+
+    /// Initializes blocks; a second time with zeros if the file system refuses the first method.
+    fn initialized(
+        &self,
+        make: impl Fn(Init) -> Result<(), StorageError>,
+    ) -> Result<(), StorageError> {
+        let init = self.init();
+        match make(init) {
+            Err(e) if e.is_unsupported() && self.init() != init => make(self.init()),
+            other => other,
+        }
     }
 
     /// The positions of the frames, where they are not fixed.
@@ -254,9 +275,8 @@ impl Log {
         if !self.lacks_room(end) {
             return Ok(());
         }
-        let made = self
-            .space
-            .ensure(&self.file, &self.geometry, self.init(), patience, end);
+        let (space, file) = (&self.space, &self.file);
+        let made = self.initialized(|init| space.ensure(file, &self.geometry, init, patience, end));
         self.made_ready(made)
     }
 

@@ -105,8 +105,7 @@ impl Log {
         log.write_header(&header, Durability::None)?;
         // From here on the header block counts as ready; the rest of the first chunk follows.
         let first = |size| Space::first_end(&log.geometry, size);
-        log.space
-            .extend(&log.file, log.init(), open.patience, first)?;
+        log.initialized(|init| log.space.extend(&log.file, init, open.patience, first))?;
         log.find_pace(remembers)?;
         if log.pace.is_some() {
             header.pace = log.pace;

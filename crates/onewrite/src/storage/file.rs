@@ -61,6 +61,8 @@ pub struct LogFile {
     /// Whether the kernel or the file system does not take RWF_DSYNC, or does not honor it;
     /// fdatasync replaces it.
     pub(super) no_dsync_flag: AtomicBool,
+    /// Whether the file system has refused `FALLOC_FL_WRITE_ZEROES`.
+    pub(super) no_write_zeroes: AtomicBool,
     pub(super) counters: IoCounters,
     /// The locks on this file. Not on `buffered`, which a forked child shares.
     pub(super) locks: Description,
@@ -112,6 +114,12 @@ impl LogFile {
             .as_ref()
             .filter(|d| d.refused.get().is_none())
             .map(|d| d.align)
+    }
+
+    /// Whether the file system has refused `FALLOC_FL_WRITE_ZEROES`, though the device offers it.
+    #[must_use]
+    pub fn refuses_write_zeroes(&self) -> bool {
+        self.no_write_zeroes.load(Relaxed)
     }
 
     /// Why writes use the page cache; `None` while they are direct.

@@ -114,7 +114,8 @@ impl LogFile {
                 self.write_zeros(range)
             }
             Init::WriteZeroes => {
-                self.allocate(range, FALLOC_FL_WRITE_ZEROES)?;
+                self.allocate(range, FALLOC_FL_WRITE_ZEROES)
+                    .inspect_err(|e| self.no_write_zeroes.store(e.is_unsupported(), Relaxed))?;
                 self.counters().count_setup(range.end - range.start);
                 Ok(())
             }

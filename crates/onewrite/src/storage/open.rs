@@ -88,6 +88,7 @@ impl LogFile {
             no_direct,
             capabilities: OnceLock::new(),
             no_dsync_flag: AtomicBool::new(false),
+            no_write_zeroes: AtomicBool::new(false),
             counters: IoCounters::default(),
             locks,
             writer_locks: None,
