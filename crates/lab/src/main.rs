@@ -3,9 +3,11 @@
 //!
 //! It shares comparisons, scratch file systems and reports with the `onewrite` command.
 
+mod history;
 mod matrix;
 mod powercut;
 mod reproduce;
+mod soak;
 
 use std::process::ExitCode;
 
@@ -31,6 +33,18 @@ enum Command {
     /// Compare stock WAL and our modes over a grid, and show where a mode is worse (root)
     #[command(after_long_help = matrix::AFTER_HELP)]
     Matrix(matrix::Args),
+    /// Several programs on one database under kills, full disks and power cuts, checked (root)
+    #[command(after_long_help = soak::AFTER_HELP)]
+    Soak(soak::Args),
+    /// Check a history of list-append transactions for strict serializability
+    #[command(after_long_help = history::AFTER_HELP)]
+    CheckHistory(history::Args),
+    /// Run one process of `soak`: its job as JSON
+    #[command(hide = true)]
+    SoakWorker {
+        #[arg(allow_hyphen_values = true)]
+        job: String,
+    },
     /// Mount and check the device of `powercut` (internal process)
     #[command(hide = true)]
     PowercutWorker,
@@ -52,6 +66,9 @@ fn main() -> ExitCode {
         Command::Powercut(args) => powercut::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Matrix(args) => matrix::run(&args),
+        Command::CheckHistory(args) => history::run(&args),
+        Command::Soak(args) => soak::run(&args),
+        Command::SoakWorker { job } => soak::run_worker(&job),
         Command::PowercutWorker => powercut::run_worker(),
         Command::CompareWorker => compare::run_worker(),
         Command::DeviceServer => device::run_server(),

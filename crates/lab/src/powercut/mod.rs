@@ -34,11 +34,13 @@ use serde::Serialize;
 use case::{Case, TearArg};
 use onewrite_cli::{Outcome, directory, interrupt};
 use promise::Contract;
-use protocol::{Broken, FileSystemArg, Setup};
+use protocol::{Broken, Setup};
 use round::{Ended, Plan, Round, Tally};
 use test_device::{Stop, TestDevice};
 use workload::Workload;
 
+pub use protocol::FileSystemArg;
+pub use test_device::superblocks;
 pub use worker::run as run_worker;
 
 /// The largest number of cuts of one history.

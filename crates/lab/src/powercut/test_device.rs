@@ -217,7 +217,7 @@ impl Recorded {
 /// Superblocks with a checksum. The file system reads them before it replays its journal, and
 /// relies on its device not to tear them. They are ext4's (1 KiB in the first block), that of its
 /// journal, and Btrfs's copies (4 KiB each). The superblock of XFS is one sector.
-fn superblocks(file_system: FileSystemArg, image: &Image) -> Vec<Range<u64>> {
+pub fn superblocks(file_system: FileSystemArg, image: &Image) -> Vec<Range<u64>> {
     const BLOCK: u64 = 4096;
     // Documentation/filesystems/ext4/journal.rst: h_magic, and h_blocktype 4, superblock v2.
     const JOURNAL: [u8; 8] = [0xC0, 0x3B, 0x39, 0x98, 0, 0, 0, 4];
