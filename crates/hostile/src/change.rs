@@ -2,7 +2,7 @@
 
 use onewrite::log::header::HEADER_BYTES;
 use onewrite::log::layout::Slot;
-use onewrite::log::packed::batch::{self, Batch};
+use onewrite::log::packed::batch::{self, Batch, Begin};
 use onewrite::log::{Geometry, LogHeader};
 use onewrite::mode::Layout;
 use onewrite::wal::{self, FRAME_HEADER_BYTES, FrameHeader, FrameNo, WalHeader};
@@ -138,7 +138,8 @@ pub fn mend_log(log: &mut [u8], adopt: bool) {
 fn mend_batches(log: &mut [u8]) {
     let mut at = batch::BLOCK_BYTES as usize;
     let mut previous = None;
-    while let Some(found) = log.get(at..).and_then(Batch::parse) {
+    while let Some((place, found)) = batch_after(log, at) {
+        at = place;
         let end = at + batch::HEADER_BYTES + found.record_bytes as usize;
         let Some(bytes) = log.get_mut(at..end) else {
             return;
@@ -149,8 +150,17 @@ fn mend_batches(log: &mut [u8]) {
             ..found
         };
         previous = Some(mended.seal(bytes));
-        at += found.block_bytes() as usize;
+        at = found.end_at(at as u64) as usize;
     }
+}
+
+/// The batch right behind one that ends at `end`, or at the start of the next block.
+fn batch_after(log: &[u8], end: usize) -> Option<(usize, Batch)> {
+    let places = [Begin::Behind, Begin::Block].map(|begin| begin.after(end as u64) as usize);
+    let mut batches = places
+        .into_iter()
+        .filter_map(|at| Some((at, Batch::parse(log.get(at..)?)?)));
+    batches.next()
 }
 
 /// Corrects all checksums of a log of stock SQLite.

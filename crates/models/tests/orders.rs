@@ -7,7 +7,8 @@
 //! RUSTFLAGS="--cfg loom" cargo test -p onewrite-models --test orders
 //! ```
 //!
-//! Real code: [`onewrite::log::shared`] and [`onewrite::log::arrivals`]. SQLite's wal-index, the
+//! Real code: [`onewrite::log::shared`], [`onewrite::log::arrivals`] and
+//! [`onewrite::log::open_block`]. SQLite's wal-index, the
 //! log's page cache and the device are one word each. Each model runs again with fences left out,
 //! or with all accesses relaxed, and must find that.
 
@@ -15,6 +16,7 @@
 
 use loom::sync::atomic::AtomicU32;
 use loom::thread;
+use onewrite::log::packed::LastBatch;
 use onewrite::log::shared::Shared;
 use onewrite::sync::{Instant, LeftOut, fence, leave_out};
 use onewrite::wal::{FrameNo, Salts};
@@ -175,4 +177,82 @@ fn a_durable_mark_is_true_and_never_sinks() {
 #[should_panic(expected = "a mark is false")]
 fn with_relaxed_marks_one_is_false() {
     marks_are_true(LeftOut::Orders);
+}
+
+/// Batches: the CRC and the end of each.
+const FIRST: LastBatch = LastBatch { crc: 1, end: 4160 };
+const SECOND: LastBatch = LastBatch { crc: 2, end: 4240 };
+
+/// The block in which a writer has put frame 1 of a group. It may take frame 2 as well.
+struct Block {
+    shared: Shared,
+    published: AtomicU32,
+    /// The frames in it, and whether a flush has made frame 1 durable there.
+    frames: AtomicU32,
+    is_durable: AtomicU32,
+}
+
+impl Block {
+    fn write(&self, frame: u32) {
+        self.frames.store(frame, Relaxed);
+        assert_eq!(self.is_durable.load(Relaxed), 0, "written once more");
+    }
+
+    /// Like `Writer::write_for_leader` and `Writer::defer`.
+    fn commit(&self) {
+        let block = self.shared.open_block();
+        self.write(1);
+        block.wrote(FIRST, None);
+        self.shared.set_deferred(SALTS, FrameNo(1));
+        self.published.store(1, Relaxed);
+        if let Some(held) = block.hold(FIRST) {
+            self.write(2);
+            block.wrote(SECOND, Some(held));
+        }
+    }
+
+    /// Like `flush` of group commit.
+    fn flush(&self) {
+        let last = self.published.load(Relaxed);
+        self.shared.open_block().close();
+        if last > 0 {
+            let before = self.frames.load(Relaxed);
+            self.is_durable.store(1, Relaxed);
+            // The write of a block that is durable would come here.
+            assert_eq!(self.frames.load(Relaxed), before, "written once more");
+        }
+    }
+}
+
+/// A writer puts a second batch into a block, and a leader flushes the first.
+fn a_durable_block_stays(left_out: LeftOut) {
+    explore(left_out, || {
+        let block = Arc::new(Block {
+            shared: Shared::private(),
+            published: AtomicU32::new(0),
+            frames: AtomicU32::new(0),
+            is_durable: AtomicU32::new(0),
+        });
+        let writer = Arc::clone(&block);
+        let writer = thread::spawn(move || writer.commit());
+        block.flush();
+        let flushed = block.is_durable.load(Relaxed) == 1;
+        let frames = block.frames.load(Relaxed);
+        writer.join().expect("no panic");
+        assert!(
+            !flushed || block.frames.load(Relaxed) == frames,
+            "written once more"
+        );
+    });
+}
+
+#[test]
+fn a_closed_block_is_not_written_again() {
+    a_durable_block_stays(LeftOut::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "written once more")]
+fn without_fences_a_durable_block_is_written_again() {
+    a_durable_block_stays(LeftOut::Fences);
 }

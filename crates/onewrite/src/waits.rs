@@ -116,7 +116,7 @@ pub fn try_within<E>(
     let end = Instant::now() + moment;
     while !attempt()? {
         // In the model time does not pass by itself, and no process is stopped.
-        if cfg!(shuttle) || Instant::now() < end {
+        if cfg!(any(shuttle, loom)) || Instant::now() < end {
             sleep(pause);
             pause = LONGEST_PAUSE.min(pause * 2);
         } else if !patience.goes_on() {

@@ -393,6 +393,7 @@ fn flush(log: &Log, salts: Salts, frame: FrameNo, look: Look<'_>) -> Result<Led,
     // The flush begins only after that read. The fence pairs with the one in
     // `Shared::set_deferred`.
     fence(Ordering::Acquire);
+    log.shared().open_block().close();
     log.file().flush().inspect_err(|e| {
         log.poison(&format!("a flush failed: {e}"));
     })?;
@@ -461,7 +462,7 @@ impl Writer {
 
     /// Leaves the commit in the page cache, to be published first.
     pub(super) fn defer(&mut self, salts: Salts) -> Result<(), LogError> {
-        self.write_to_page_cache()?;
+        self.write_for_leader()?;
         self.log
             .shared()
             .set_deferred(salts, self.transaction.commit);

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::commit::transaction::Promise;
 use crate::commit::{KEPT_BYTES, Writer};
 use crate::log::layout::SideBlock;
-use crate::log::packed::{Packing, Unpacked};
+use crate::log::packed::batch::Begin;
+use crate::log::packed::{Packed, Packing, Unpacked};
 use crate::log::{ErrorKind, LogError};
 use crate::mode::{Layout, SyncPolicy};
 use crate::storage::{AlignedBuf, Durability};
@@ -36,6 +37,18 @@ pub(super) struct LaidOut {
 }
 
 impl LaidOut {
+    fn offset(&self) -> u64 {
+        self.end - self.blocks.len() as u64
+    }
+
+    /// Moves a batch that was laid out behind another to the next block.
+    fn begin_block(&mut self) {
+        if let Some(packing) = &mut self.packing {
+            packing.begin_block(&mut self.blocks);
+            self.end = packing.offset + self.blocks.len() as u64;
+        }
+    }
+
     /// Forgets it, and frees the memory of a large run.
     pub(super) fn forget(&mut self) {
         self.packing = None;
@@ -62,11 +75,12 @@ impl Writer {
         }
         self.log.group_synch.write_all(&self.log)?;
         self.write_header()?;
-        let offset = self.encode()?;
+        let offset = self.encode(Begin::Block)?;
         if self.laid_out.blocks.is_empty() {
             return Ok(());
         }
         self.log.make_room(self.laid_out.end, &*self.patience)?;
+        self.log.shared().open_block().close_as_writer();
         self.write_headers_apart(durability)?;
         self.log
             .file()
@@ -116,19 +130,64 @@ impl Writer {
     }
 
     /// Writes the collected frames into the page cache, for a flush to find them.
-    pub(super) fn write_to_page_cache(&mut self) -> Result<(), LogError> {
+    fn write_to_page_cache(&mut self) -> Result<(), LogError> {
         if self.run.is_empty() || self.run_is_out {
             return Ok(());
         }
+        self.log.shared().open_block().close_as_writer();
+        self.lay_out_for_page_cache(Begin::Block)?;
+        self.write_laid_out()
+    }
+
+    /// Writes the collected frames of a commit that a leader will flush into the page cache. They share a
+    /// block with the commits before them that wait for the same flush.
+    pub(super) fn write_for_leader(&mut self) -> Result<(), LogError> {
+        let open_block = self.log.packed().filter(|_| {
+            // A transaction of several batches joins no other.
+            self.log.batches_share_blocks() && !self.run_is_out && !self.transaction.spilled
+        });
+        let Some(last) = open_block.map(Packed::last_batch) else {
+            return self.write_to_page_cache();
+        };
+        let log = Arc::clone(&self.log);
+        let block = log.shared().open_block();
+        let begin = match block.is_open(last) {
+            true => Begin::Behind,
+            false => Begin::Block,
+        };
+        self.lay_out_for_page_cache(begin)?;
+        if self.laid_out.blocks.is_empty() {
+            return Ok(());
+        }
+        let held = match begin {
+            Begin::Behind => block.hold(last),
+            Begin::Block => None,
+        };
+        if begin == Begin::Behind && held.is_none() {
+            self.laid_out.begin_block();
+        }
+        let written = self.write_laid_out();
+        match (&written, &self.laid_out.packing) {
+            (Ok(()), Some(packing)) => block.wrote(packing.last(), held),
+            _ => block.close_as_writer(),
+        }
+        written
+    }
+
+    fn lay_out_for_page_cache(&mut self, begin: Begin) -> Result<(), LogError> {
         // SQLite asks again with every page that it wants to write early.
         self.log.check_room(self.end_at_most(), &*self.patience)?;
         self.log.group_synch.write_all(&self.log)?;
         self.write_header()?;
         self.stock_tail = None;
-        let offset = self.encode()?;
+        self.encode(begin).map(drop)
+    }
+
+    fn write_laid_out(&mut self) -> Result<(), LogError> {
         if self.laid_out.blocks.is_empty() {
             return Ok(());
         }
+        let offset = self.laid_out.offset();
         let file = self.log.file();
         if let Some(headers) = &self.laid_out.headers {
             file.write_buffered_at(headers.bytes.as_slice(), headers.offset)?;
@@ -143,20 +202,20 @@ impl Writer {
     }
 
     /// Lays the run out in `blocks`, and writes the side block that belongs before it.
-    fn encode(&mut self) -> Result<u64, LogError> {
+    fn encode(&mut self, begin: Begin) -> Result<u64, LogError> {
         for frame in self.run.first().0..=self.run.last().0 {
             self.log.memory().forget(FrameNo(frame));
         }
         let offset = match self.log.geometry().layout().has_fixed_positions() {
             true => self.encode_in_place()?,
-            false => self.pack()?,
+            false => self.pack(begin)?,
         };
         self.laid_out.end = offset + self.laid_out.blocks.len() as u64;
         Ok(offset)
     }
 
     /// Compresses the run, for the end of a log without fixed positions.
-    fn pack(&mut self) -> Result<u64, LogError> {
+    fn pack(&mut self, begin: Begin) -> Result<u64, LogError> {
         let log = Arc::clone(&self.log);
         let (Some(packed), Some(salts)) = (log.packed(), self.transaction.generation) else {
             return Err(log.error(ErrorKind::Write, "its generation is not known"));
@@ -184,7 +243,7 @@ impl Writer {
             salts,
         };
         let how = self.config.compressing;
-        let packing = packed.pack(&run, how, log.memory(), &mut self.laid_out.blocks);
+        let packing = packed.pack(&run, begin, how, log.memory(), &mut self.laid_out.blocks);
         let offset = packing.offset;
         self.laid_out.packing = Some(packing);
         Ok(offset)
@@ -419,6 +478,7 @@ impl Writer {
         if !everything_before {
             self.log.check_poison_everywhere()?;
         }
+        self.log.shared().open_block().close();
         let flushed = self.log.file().flush().map_err(LogError::from);
         self.poison_unless(everything_before, flushed)
     }

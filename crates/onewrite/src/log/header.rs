@@ -3,7 +3,8 @@
 //! ```text
 //! offset  bytes
 //!      0      8  "onewrite"
-//!      8      4  format version: 3 if writers lock each other out in a separate file;
+//!      8      4  format version: 4 if batches share blocks, with layout packed;
+//!                else 3 if writers lock each other out in a separate file;
 //!                before: 2 with layout gathered, else 1
 //!     12      4  journal mode that the file remembers: 1 direct, 2 waldio
 //!     16      4  layout: 0 stock, 1 embedded, 2 sector, 3 page4k, 4 page8k, 5 compressed, 6 packed,
@@ -40,7 +41,9 @@ pub const WAL_AT: usize = 32;
 
 const MAGIC: &[u8; 8] = b"onewrite";
 /// The newest version of the format that is written and read.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
+/// The version of all layouts but `packed`, and of `packed` while each batch had blocks of its own.
+const VERSION_3: u32 = 3;
 /// The version of the layout `gathered`, while writers still locked the log itself.
 const VERSION_2: u32 = 2;
 /// The version before the layout `gathered` existed.
@@ -81,6 +84,16 @@ pub enum Locks {
     InAFileOfTheirOwn,
 }
 
+/// Whether batches share blocks, in layout `packed`. All processes that have a log open must be able to
+/// read it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Batches {
+    /// Each has blocks of its own. So before version 4, and in every other layout.
+    OwnBlocks,
+    /// Those of a group share blocks.
+    ShareBlocks,
+}
+
 /// The content of a log's first block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogHeader {
@@ -94,6 +107,8 @@ pub struct LogHeader {
     pub id: LogId,
     /// Where writers lock each other out.
     pub locks: Locks,
+    /// Whether batches share blocks.
+    pub batches: Batches,
     /// SQLite's WAL header as it was written; zeros in an empty log.
     pub wal: [u8; wal::HEADER_BYTES],
     /// The pace of durable writes. A program may ignore it.
@@ -120,6 +135,10 @@ impl LogHeader {
                 Layout::Stock => Locks::InTheLog,
                 _ => Locks::InAFileOfTheirOwn,
             },
+            batches: match layout {
+                Layout::Packed => Batches::ShareBlocks,
+                _ => Batches::OwnBlocks,
+            },
             wal: [0; wal::HEADER_BYTES],
             pace: None,
             at_rest: false,
@@ -138,10 +157,11 @@ impl LogHeader {
 
     /// The format version of a log with this header.
     pub fn version(&self) -> u32 {
-        match (self.locks, self.layout) {
-            (Locks::InAFileOfTheirOwn, _) => VERSION,
-            (Locks::InTheLog, Layout::Gathered) => VERSION_2,
-            (Locks::InTheLog, _) => VERSION_1,
+        match (self.locks, self.batches, self.layout) {
+            (_, Batches::ShareBlocks, _) => VERSION,
+            (Locks::InAFileOfTheirOwn, ..) => VERSION_3,
+            (Locks::InTheLog, _, Layout::Gathered) => VERSION_2,
+            (Locks::InTheLog, ..) => VERSION_1,
         }
     }
 
@@ -184,9 +204,10 @@ impl LogHeader {
         if found != expected {
             return Err(HeaderError::Checksum { found, expected });
         }
-        let locks = match be32(bytes, 8) {
-            VERSION_1 | VERSION_2 => Locks::InTheLog,
-            VERSION => Locks::InAFileOfTheirOwn,
+        let (locks, batches) = match be32(bytes, 8) {
+            VERSION_1 | VERSION_2 => (Locks::InTheLog, Batches::OwnBlocks),
+            VERSION_3 => (Locks::InAFileOfTheirOwn, Batches::OwnBlocks),
+            VERSION => (Locks::InAFileOfTheirOwn, Batches::ShareBlocks),
             newer => return Err(HeaderError::Version(newer)),
         };
         let page_size = match be32(bytes, 20) {
@@ -206,11 +227,15 @@ impl LogHeader {
             page_size,
             id: LogId(array(&bytes[24..32])),
             locks,
+            batches,
             wal: array(&bytes[32..64]),
             pace: parse_pace(bytes),
             at_rest: be32(bytes, 76) == 1,
         };
-        match header.version() == be32(bytes, 8) {
+        let is_packed = header.layout == Layout::Packed;
+        let may_be =
+            header.version() == be32(bytes, 8) && (is_packed || batches == Batches::OwnBlocks);
+        match may_be {
             true => Ok(header),
             false => Err(field("layout", 16)),
         }

@@ -14,6 +14,7 @@ pub mod header;
 pub mod layout;
 pub mod memory;
 pub mod name;
+pub mod open_block;
 pub mod packed;
 pub mod scan;
 pub mod shared;
@@ -39,7 +40,7 @@ use crate::sync::{Mutex, MutexGuard};
 use crate::wal::{self, FrameNo, Salts, WalHeader};
 
 pub use error::{ErrorKind, LogError};
-pub use header::{HeaderError, Locks, LogHeader, LogId};
+pub use header::{Batches, HeaderError, Locks, LogHeader, LogId};
 pub use layout::Geometry;
 use memory::FrameMemory;
 pub use open::OpenLog;
@@ -66,6 +67,7 @@ pub struct Log {
     /// `None` in a `-wal` file.
     id: Option<LogId>,
     locks: Locks,
+    batches: Batches,
     geometry: Geometry,
     init: InitPolicy,
     memory: FrameMemory,
@@ -123,6 +125,11 @@ impl Log {
     /// How frames lie.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
+    }
+
+    /// Whether the commits of a group may share blocks.
+    pub fn batches_share_blocks(&self) -> bool {
+        self.batches == Batches::ShareBlocks
     }
 
     /// How blocks are initialized.
@@ -380,6 +387,7 @@ impl Log {
                 // A log of an older version stays so while it is in use: all processes must lock in
                 // one file.
                 locks: self.locks,
+                batches: self.batches,
                 ..empty
             },
             durability,

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use super::header::{self, Locks, LogHeader, LogId};
+use super::header::{self, Batches, Locks, LogHeader, LogId};
 use super::memory::FrameMemory;
 use super::packed::{Form, Packed};
 use super::shared::Shared;
@@ -53,6 +53,24 @@ impl OpenLog<'_> {
     }
 }
 
+/// The properties that a `-onewrite` log keeps as long as it is in use.
+#[derive(Clone, Copy)]
+struct Ties {
+    id: LogId,
+    locks: Locks,
+    batches: Batches,
+}
+
+impl Ties {
+    fn of(header: &LogHeader) -> Ties {
+        Ties {
+            id: header.id,
+            locks: header.locks,
+            batches: header.batches,
+        }
+    }
+}
+
 impl Log {
     /// Opens the log of a guarded database; `id` is the one in the database's header.
     ///
@@ -66,7 +84,7 @@ impl Log {
             return Err(LogError::other_database(open.path, header.id, id));
         }
         let page = header.page_size.unwrap_or(open.page);
-        let ties = Some((id, header.locks));
+        let ties = Some(Ties::of(&header));
         let mut log = Log::assemble(file, open, header.layout, page, ties)?;
         log.pace = header.pace;
         log.known().salts = header.wal_header().map(|wal| wal.salts);
@@ -99,7 +117,7 @@ impl Log {
             .map_err(|e| LogError::io(ErrorKind::CantOpen, open.path, "make an id for", &e))?;
         let remembers = read_header(&file).ok().and_then(|header| header.pace);
         let mut header = LogHeader::empty(open.mode, layout, Some(open.page), id);
-        let ties = Some((id, header.locks));
+        let ties = Some(Ties::of(&header));
         let mut log = Log::assemble(file, open, layout, open.page, ties)?;
         log.join(open)?;
         log.write_header(&header, Durability::None)?;
@@ -162,7 +180,7 @@ impl Log {
         open: &OpenLog<'_>,
         layout: Layout,
         page: PageSize,
-        ties: Option<(LogId, Locks)>,
+        ties: Option<Ties>,
     ) -> Result<Log, LogError> {
         let form = match layout {
             Layout::Packed => Some(Form::Packed),
@@ -187,8 +205,9 @@ impl Log {
         Ok(Log {
             file,
             mode: open.mode,
-            id: ties.map(|(id, _)| id),
-            locks: ties.map_or(Locks::InAFileOfTheirOwn, |(_, locks)| locks),
+            id: ties.map(|ties| ties.id),
+            locks: ties.map_or(Locks::InAFileOfTheirOwn, |ties| ties.locks),
+            batches: ties.map_or(Batches::OwnBlocks, |ties| ties.batches),
             geometry,
             init: open.init,
             memory: FrameMemory::new(page),

@@ -1,7 +1,8 @@
 //! The state that processes share while they use a log, in a page of memory next to it
 //! (`-onewrite-shm`). It holds how far the log is durable, which commits are published and not yet
 //! durable, and who committed last. It also holds how many commits wait for a flush
-//! ([`super::arrivals`]), and whether the log is poisoned.
+//! ([`super::arrivals`]), which block the next commit may share ([`super::open_block`]), and whether
+//! the log is poisoned.
 //!
 //! None of it is needed after a crash. A process that opens a log alone begins with a page of
 //! zeros. If no page is available, a process uses private words. Then it knows of no durable
@@ -17,6 +18,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::log::arrivals::Arrivals;
+use crate::log::open_block::OpenBlock;
 use crate::storage::observer::company_lasts;
 use crate::storage::{
     Access, NewFile, SharedPage, SharedWords, StorageError, lock_path, remove_file,
@@ -224,6 +226,13 @@ impl Shared {
     /// The commits that wait for a flush.
     pub fn arrivals(&self) -> Arrivals<'_> {
         Arrivals {
+            words: self.words(),
+        }
+    }
+
+    /// The block at the log's end that the next commit of a group may share.
+    pub fn open_block(&self) -> OpenBlock<'_> {
+        OpenBlock {
             words: self.words(),
         }
     }

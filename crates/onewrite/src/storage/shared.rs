@@ -47,6 +47,8 @@ pub struct SharedWords {
     pub leader_waits: AtomicU32,
     /// Not 0: a waiter that is not about to commit needs the next flush.
     pub is_urgent: AtomicU32,
+    /// The last batch of a block that the next one may share; 0 if none.
+    pub open_block: AtomicU64,
 }
 
 enum Words {

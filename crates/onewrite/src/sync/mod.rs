@@ -43,10 +43,12 @@ pub(crate) use model::{lock_static, long_step, sleep, spin_until, step};
 #[cfg(shuttle)]
 pub(crate) use shuttle::thread_local;
 
-#[cfg(not(shuttle))]
+#[cfg(not(any(shuttle, loom)))]
 pub(crate) use std::thread::sleep;
 #[cfg(not(shuttle))]
 pub(crate) use std::thread_local;
+#[cfg(loom)]
+pub(crate) use weak::sleep;
 
 /// Locks data that outlives every connection.
 #[cfg(not(shuttle))]

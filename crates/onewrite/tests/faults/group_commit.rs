@@ -10,7 +10,7 @@ use std::time::Duration;
 const INSERT: &str = "INSERT INTO t VALUES('more')";
 
 /// A connection that waits for locks as applications do.
-fn patient(path: &Path) -> Connection {
+pub(super) fn patient(path: &Path) -> Connection {
     let db = open(path);
     db.busy_timeout(Duration::from_secs(60)).expect("a timeout");
     db
@@ -28,7 +28,7 @@ fn in_each_mode(test: impl Fn(&Path, &str)) {
 
 /// A database with two connections that have each just committed. From here on they are in company:
 /// their commits are published before they are durable.
-fn in_company(path: &Path, mode: &str) -> [Connection; 2] {
+pub(super) fn in_company(path: &Path, mode: &str) -> [Connection; 2] {
     let db = made(path, &[]);
     sql(&db, "PRAGMA onewrite_layout=auto");
     assert_eq!(sql(&db, &format!("PRAGMA journal_mode={mode}")), mode);
@@ -41,7 +41,7 @@ fn in_company(path: &Path, mode: &str) -> [Connection; 2] {
     [db, other]
 }
 
-fn deferred(db: &Connection) -> u64 {
+pub(super) fn deferred(db: &Connection) -> u64 {
     status(db)["group_commits"]["commits"]
         .as_u64()
         .expect("a number")

@@ -13,6 +13,7 @@ mod promised;
 mod refusal;
 #[path = "../common/rows.rs"]
 mod rows;
+mod shared_blocks;
 #[path = "../common/shim.rs"]
 mod shim;
 mod stock;

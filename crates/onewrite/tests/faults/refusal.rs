@@ -156,6 +156,7 @@ impl Observer for Refuser {
     }
 
     fn before(&self, path: &Path, call: &Call<'_>) -> io::Result<()> {
+        super::shared_blocks::note(path, call);
         let mut refused = None;
         for rule in rules()
             .iter_mut()

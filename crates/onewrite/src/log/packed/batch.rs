@@ -1,8 +1,8 @@
-//! The header of a batch: the frames of a commit, or of a group of commits, in whole blocks.
+//! The header of a batch: the frames of a commit.
 //!
 //! ```text
 //! offset  bytes
-//!      0      4  "owbt"
+//!      0      4  "owbt"; "owbs" where the batch shares the block in which the one before it ends
 //!      4      4  CRC-32C of bytes 8 to the end of the records
 //!      8      8  salts of the generation
 //!     16      4  sequence number: 1 for the first batch of a generation
@@ -10,8 +10,12 @@
 //!     24      4  number of its first frame
 //!     28      4  number of frames; the top bit is set where the last one ends a transaction
 //!     32      4  bytes of the records behind this header
-//!     36         the records, then zeros to the end of the block
+//!     36         the records, then zeros to the end of the block or to the next batch
 //! ```
+//!
+//! A batch begins with a block, or at the first multiple of 16 behind the one before it. Which of the
+//! two follows a batch is decided by [`super::chain`]. The first four bytes distinguish them. The CRC
+//! leaves these out, so that a batch can move to the next block.
 //!
 //! A batch belongs to the log only after the batch whose CRC it carries. So leftovers of a
 //! rolled-back transaction after the end never pass for the next batch. A batch may begin with a
@@ -21,17 +25,53 @@ use crate::wal::{FrameNo, Salts, array, be32};
 
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 36;
-/// Every batch begins and ends on a multiple of this many bytes.
+/// A write that is durable by itself begins and ends on a multiple of this many bytes.
 pub const BLOCK_BYTES: u64 = 4096;
+/// Every batch begins on a multiple of this many bytes.
+pub const ALIGN_BYTES: u64 = 16;
+/// The least distance between the beginnings of two batches: a header, and a record of one byte.
+pub const LEAST_BYTES: u64 = 64;
 /// The most bytes of records in one batch.
 pub const MAX_RECORD_BYTES: u32 = 64 << 20;
 
-const MAGIC: &[u8; 4] = b"owbt";
 const ENDS_TRANSACTION: u32 = 1 << 31;
+
+/// Where a batch begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Begin {
+    /// With a block that no other batch has bytes in.
+    Block,
+    /// Right behind the batch before it, in the same block.
+    Behind,
+}
+
+impl Begin {
+    fn magic(self) -> [u8; 4] {
+        match self {
+            Begin::Block => *b"owbt",
+            Begin::Behind => *b"owbs",
+        }
+    }
+
+    /// The offset of such a batch after one that ends at `end`, a multiple of [`ALIGN_BYTES`].
+    pub fn after(self, end: u64) -> u64 {
+        match self {
+            Begin::Block => end.next_multiple_of(BLOCK_BYTES),
+            Begin::Behind => end,
+        }
+    }
+
+    /// Notes it in a batch that is sealed already.
+    pub fn put(self, batch: &mut [u8]) {
+        batch[..4].copy_from_slice(&self.magic());
+    }
+}
 
 /// The fields of a batch's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Batch {
+    /// Where it begins.
+    pub begin: Begin,
     /// The generation.
     pub salts: Salts,
     /// Sequence number within its generation, from 1.
@@ -61,16 +101,20 @@ impl Batch {
         HEADER_BYTES + self.record_bytes as usize
     }
 
-    /// Bytes of the blocks that the batch fills.
-    pub fn block_bytes(&self) -> u64 {
-        (self.end() as u64).next_multiple_of(BLOCK_BYTES)
+    /// Where a batch at byte `offset` ends: the next one may begin there.
+    pub fn end_at(&self, offset: u64) -> u64 {
+        (offset + self.end() as u64).next_multiple_of(ALIGN_BYTES)
     }
 
     /// Reads a header; `None` if there is none.
     pub fn parse(bytes: &[u8]) -> Option<Batch> {
         let bytes: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
+        let begin = [Begin::Block, Begin::Behind]
+            .into_iter()
+            .find(|begin| bytes[..4] == begin.magic())?;
         let frames = be32(bytes, 28);
         let batch = Batch {
+            begin,
             crc: be32(bytes, 4),
             salts: Salts(array(&bytes[8..16])),
             sequence: be32(bytes, 16),
@@ -80,8 +124,7 @@ impl Batch {
             ends_transaction: frames & ENDS_TRANSACTION != 0,
             record_bytes: be32(bytes, 32),
         };
-        let is_one = &bytes[..4] == MAGIC
-            && batch.first.0 != 0
+        let is_one = batch.first.0 != 0
             && batch.frames != 0
             && batch.first.0.checked_add(batch.frames).is_some()
             && batch.record_bytes <= MAX_RECORD_BYTES;
@@ -97,7 +140,7 @@ impl Batch {
             } else {
                 0
             };
-        bytes[..4].copy_from_slice(MAGIC);
+        self.begin.put(bytes);
         bytes[8..16].copy_from_slice(&self.salts.0);
         for (at, value) in [
             (16, self.sequence),
@@ -125,6 +168,7 @@ mod tests {
 
     fn batch() -> Batch {
         Batch {
+            begin: Begin::Block,
             salts: Salts([9; 8]),
             sequence: 3,
             previous: 77,
@@ -143,7 +187,21 @@ mod tests {
         let read = Batch::parse(&bytes).expect("a batch");
         assert_eq!(read, Batch { crc, ..batch() });
         assert_eq!(Batch::crc_of(&bytes[..HEADER_BYTES + 50]), crc);
-        assert_eq!(read.block_bytes(), 4096);
+        assert_eq!(read.end_at(4096), 4096 + 96);
+    }
+
+    #[test]
+    fn a_batch_that_moves_to_the_next_block_stays_whole() {
+        let mut bytes = vec![6; HEADER_BYTES + 50];
+        let behind = Batch {
+            begin: Begin::Behind,
+            ..batch()
+        };
+        let crc = behind.seal(&mut bytes);
+        assert_eq!(Batch::parse(&bytes), Some(Batch { crc, ..behind }));
+        Begin::Block.put(&mut bytes);
+        assert_eq!(Batch::parse(&bytes), Some(Batch { crc, ..batch() }));
+        assert_eq!(Batch::crc_of(&bytes), crc);
     }
 
     #[test]

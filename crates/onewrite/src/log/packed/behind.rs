@@ -3,19 +3,19 @@
 //!
 //! A rolled-back transaction and a power cut leave batches, too, and the log goes on over them. So a
 //! batch counts only if it can come later in this log (`docs/durability.md`, N7). Its sequence number and
-//! its place must leave room for the missing batches. The first whole batch that cannot come later
-//! ends the search, because the log ends before it. Records of `compressed` have no such numbers, so
+//! its place must leave room for the missing batches. The first whole batch that begins a block and
+//! cannot come later ends the search, because the log ends before it. Records of `compressed` have no such numbers, so
 //! each of them counts.
 
 use std::io;
 
 use super::Packed;
-use super::batch::{self, BLOCK_BYTES, Batch};
+use super::batch::{self, ALIGN_BYTES, BLOCK_BYTES, Batch, Begin, LEAST_BYTES};
 use super::chain::Tail;
 use super::record::{Form, Record};
 use super::window::{Window, Windowed};
 use crate::log::scan::{LogBytes, MAX_BEHIND_BYTES};
-use crate::wal::{PageSize, Salts, be32};
+use crate::wal::{FrameNo, PageSize, Salts, be32};
 
 /// Bytes that are searched for records at once.
 const PIECE_BYTES: usize = 32 << 10;
@@ -63,68 +63,119 @@ struct Search<'a, B: ?Sized> {
 }
 
 /// The last batch that is known to belong to the log.
+#[derive(Clone, Copy)]
 struct Last {
-    /// Offset of the next one.
+    /// Where it ends, in bytes.
     offset: u64,
     sequence: u32,
     crc: u32,
 }
 
+/// The findings so far.
+#[derive(Clone, Copy)]
+struct Found {
+    last: Last,
+    remains: Remains,
+}
+
 impl Last {
     /// Whether `batch` at offset `at` is the next one.
     fn is_followed_by(&self, batch: &Batch, at: u64) -> bool {
-        at == self.offset
+        at == batch.begin.after(self.offset)
             && batch.previous == self.crc
             && self.sequence.checked_add(1) == Some(batch.sequence)
     }
 
-    /// Whether `batch` can come later, after missing batches. Each of these has at least one block.
+    /// Whether `batch` can come later, after missing batches. Each of these has some bytes.
     fn may_precede(&self, batch: &Batch, at: u64) -> bool {
         let missing = batch
             .sequence
             .saturating_sub(self.sequence)
             .saturating_sub(1);
-        missing > 0 && u64::from(missing) <= at.saturating_sub(self.offset) / BLOCK_BYTES
+        missing > 0 && u64::from(missing) <= at.saturating_sub(self.offset) / LEAST_BYTES
+    }
+
+    /// Whether `batch` at offset `at` belongs to the log after this one.
+    fn is_before(&self, batch: &Batch, at: u64, committed: FrameNo) -> bool {
+        let is_later = batch.first > committed && self.may_precede(batch, at);
+        self.is_followed_by(batch, at) || is_later
     }
 }
 
 impl<B: LogBytes + ?Sized> Search<'_, B> {
     fn batches(&self, tail: Tail) -> io::Result<Remains> {
-        let mut remains = Remains::default();
-        let mut last = Last {
-            offset: tail.offset,
-            sequence: tail.sequence,
-            crc: tail.crc,
+        let mut found = Found {
+            last: Last {
+                offset: tail.offset,
+                sequence: tail.sequence,
+                crc: tail.crc,
+            },
+            remains: Remains::default(),
         };
-        // Any block may look like a long batch: the limit for checksums that do not fit.
+        // A transaction may have died behind the last batch of a block. The next one begins a block
+        // then, so that the log goes on from what was before it.
+        let mut before = found;
+        // Any place may look like a long batch: the limit for checksums that do not fit.
         let mut budget = MAX_BEHIND_BYTES;
         let mut at = tail.offset;
-        while at < self.end {
-            let header = self.log.view(batch::HEADER_BYTES, at, Batch::parse)?;
-            let header = header.filter(|batch| batch.salts == self.salts);
-            let block = at;
-            at += BLOCK_BYTES;
-            let Some(batch) = header else { continue };
-            let follows = last.is_followed_by(&batch, block);
-            let Some(commits) = self.commits_of(&batch, block, &mut budget)? else {
+        while let Some((batch, place)) = self.next_header(at)? {
+            at = place + ALIGN_BYTES;
+            let follows = found.last.is_followed_by(&batch, place);
+            let Some(commits) = self.commits_of(&batch, place, &mut budget)? else {
                 // It was written at this place, and is torn or damaged.
-                remains.commits += u64::from(follows && batch.ends_transaction);
+                found.remains.commits += u64::from(follows && batch.ends_transaction);
                 continue;
             };
-            let is_later = batch.first > tail.committed && last.may_precede(&batch, block);
-            if !follows && !is_later {
-                break;
+            if batch.begin == Begin::Behind {
+                before = found;
             }
-            remains.frames += u64::from(batch.frames);
-            remains.commits += commits;
-            at = block + batch.block_bytes();
-            last = Last {
+            if !found.last.is_before(&batch, place, tail.committed) {
+                match batch.begin {
+                    Begin::Behind => continue,
+                    Begin::Block if before.last.is_before(&batch, place, tail.committed) => {
+                        found = before;
+                    }
+                    Begin::Block => break,
+                }
+            }
+            found.remains.frames += u64::from(batch.frames);
+            found.remains.commits += commits;
+            at = batch.end_at(place);
+            found.last = Last {
                 offset: at,
                 sequence: batch.sequence,
                 crc: batch.crc,
             };
         }
-        Ok(remains)
+        Ok(found.remains)
+    }
+
+    /// The next header of this generation, from `at` on, and its offset.
+    fn next_header(&self, mut at: u64) -> io::Result<Option<(Batch, u64)>> {
+        while at < self.end {
+            let found = self.log.view(PIECE_BYTES, at, |bytes| {
+                let places = (0..bytes.len()).step_by(ALIGN_BYTES as usize);
+                let mut headers = places.filter_map(|place| {
+                    let batch = self.header_at(&bytes[place..], at + place as u64)?;
+                    Some((batch, at + place as u64))
+                });
+                headers.next().ok_or(bytes.len() as u64)
+            })?;
+            match found {
+                Ok(found) => return Ok(Some(found)),
+                Err(bytes) if bytes < PIECE_BYTES as u64 => break,
+                // A header may lie across the end of the piece.
+                Err(bytes) => at += bytes - BLOCK_BYTES,
+            }
+        }
+        Ok(None)
+    }
+
+    fn header_at(&self, bytes: &[u8], at: u64) -> Option<Batch> {
+        let batch = Batch::parse(bytes)?;
+        let begins_block = at.is_multiple_of(BLOCK_BYTES);
+        let is_here = begins_block == (batch.begin == Begin::Block);
+        (is_here && batch.salts == self.salts && at < self.end).then_some(batch)
     }
 
     /// The number of transactions that end in a batch; `None` if it is not whole.

@@ -13,7 +13,7 @@
 
 use std::io;
 
-use crate::log::packed::batch::{self, Batch};
+use crate::log::packed::batch::{self, Batch, Begin};
 use crate::log::packed::record::{Form, Record, UnknownKind};
 use crate::log::packed::window::{Window, Windowed};
 use crate::log::scan::LogBytes;
@@ -58,7 +58,7 @@ impl Position {
 /// The end of the walk so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tail {
-    /// Where the next batch or record goes, in bytes.
+    /// Where the next batch or record goes, in bytes. A batch may also begin the next block.
     pub offset: u64,
     /// The last batch's sequence number.
     pub sequence: u32,
@@ -191,8 +191,12 @@ impl Chain {
         Ok(())
     }
 
-    /// Where to put this many bytes of records, of which frame `first` is the first.
-    pub fn begin_of(&self, first: FrameNo, bytes: u64) -> u64 {
+    /// Where to put this many bytes of records, of which frame `first` is the first. In `packed` they
+    /// are a batch that begins as it says.
+    pub fn begin_of(&self, begin: Begin, first: FrameNo, bytes: u64) -> u64 {
+        if self.form == Form::Packed {
+            return begin.after(self.tail.offset);
+        }
         let here = self.tail.offset;
         let next = here.next_multiple_of(batch::BLOCK_BYTES);
         let blocks_from = |offset: u64| {
@@ -349,43 +353,80 @@ impl Chain {
         }))
     }
 
+    /// The batch after the tail. It is right behind it, or begins the next block.
+    ///
+    /// Both places may hold a batch that follows. Then a transaction died after it was written behind
+    /// the tail. The next one began a block, because nobody may write into the old one again. No
+    /// transaction begins behind a tail after another one has begun a block there. So the batch in the
+    /// block is the live one, even if it is torn. The exception is a batch behind the tail that is
+    /// whole, and reaches into that block: no later one was written there.
     fn next_batch<B: LogBytes + ?Sized>(&self, log: &B, salts: Salts) -> io::Result<Option<Link>> {
-        let here = self.tail.offset;
-        let follows = |batch: &Batch| {
-            batch.salts == salts
-                && batch.previous == self.tail.crc
-                && Some(batch.sequence) == self.tail.sequence.checked_add(1)
-        };
-        let first = log.view(FIRST_READ_BYTES, here, |bytes| {
-            let batch = Batch::parse(bytes).filter(follows)?;
-            let whole = bytes.get(..batch.end());
-            Some((batch, whole.map(|whole| self.link(&batch, whole, salts))))
-        })?;
-        match first {
-            None => Ok(None),
-            Some((_, Some(link))) => link,
-            // Reads no more than the file has: the length may be anything.
-            Some((batch, None)) if here + batch.end() as u64 > log.size()? => Ok(None),
-            Some((batch, None)) => {
-                log.view(batch.end(), here, |whole| self.link(&batch, whole, salts))?
-            }
+        let behind = Begin::Behind.after(self.tail.offset);
+        let block = Begin::Block.after(self.tail.offset);
+        if behind == block {
+            return Ok(self.batch_at(log, block, salts)?.flatten());
+        }
+        let near = self.batch_at(log, behind, salts)?.flatten();
+        if near.as_ref().is_some_and(|link| link.offset > block) {
+            return Ok(near);
+        }
+        match self.batch_at(log, block, salts)? {
+            Some(far) => Ok(far),
+            None => Ok(near),
         }
     }
 
+    /// The batch at byte `at` that follows the tail. The inner `None`: there is only its header.
+    fn batch_at<B: LogBytes + ?Sized>(
+        &self,
+        log: &B,
+        at: u64,
+        salts: Salts,
+    ) -> io::Result<Option<Option<Link>>> {
+        let begin = match at.is_multiple_of(batch::BLOCK_BYTES) {
+            true => Begin::Block,
+            false => Begin::Behind,
+        };
+        let follows = |batch: &Batch| {
+            batch.begin == begin
+                && batch.salts == salts
+                && batch.previous == self.tail.crc
+                && Some(batch.sequence) == self.tail.sequence.checked_add(1)
+        };
+        let first = log.view(FIRST_READ_BYTES, at, |bytes| {
+            let batch = Batch::parse(bytes).filter(follows)?;
+            let whole = bytes.get(..batch.end());
+            Some((
+                batch,
+                whole.map(|whole| self.link(&batch, at, whole, salts)),
+            ))
+        })?;
+        let link = match first {
+            None => return Ok(None),
+            Some((_, Some(link))) => link?,
+            // Reads no more than the file has: the length may be anything.
+            Some((batch, None)) if at + batch.end() as u64 > log.size()? => None,
+            Some((batch, None)) => {
+                log.view(batch.end(), at, |whole| self.link(&batch, at, whole, salts))??
+            }
+        };
+        Ok(Some(link))
+    }
+
     /// A batch whose bytes were read, as the next step of the walk.
-    fn link(&self, batch: &Batch, whole: &[u8], salts: Salts) -> io::Result<Option<Link>> {
+    fn link(&self, batch: &Batch, at: u64, whole: &[u8], salts: Salts) -> io::Result<Option<Link>> {
         if whole.len() != batch.end() || Batch::crc_of(whole) != batch.crc {
             return Ok(None);
         }
         let records = self
-            .records_in(whole, batch.frames, salts)
-            .map_err(|kind| self.unknown(kind, self.tail.offset))?;
+            .records_in(whole, at, batch.frames, salts)
+            .map_err(|kind| self.unknown(kind, at))?;
         Ok(records.map(|records| Link {
             first: batch.first,
             positions: records.positions,
             bases: records.bases,
             ends_transaction: batch.ends_transaction,
-            offset: self.tail.offset + batch.block_bytes(),
+            offset: batch.end_at(at),
             sequence: batch.sequence,
             crc: batch.crc,
         }))
@@ -396,6 +437,7 @@ impl Chain {
     fn records_in(
         &self,
         batch: &[u8],
+        offset: u64,
         frames: u32,
         salts: Salts,
     ) -> Result<Option<Records>, UnknownKind> {
@@ -412,7 +454,7 @@ impl Chain {
             }
             found
                 .positions
-                .push(Position::at(self.tail.offset + at as u64, record.bytes()));
+                .push(Position::at(offset + at as u64, record.bytes()));
             found.bases.extend(record.kind.base());
             at += record.bytes();
         }

@@ -1,7 +1,8 @@
 //! Logs whose frames have no fixed positions, because their pages are compressed.
 //!
 //! - `packed` (journal mode `onewrite`): the frames of a commit follow a [`batch`] header with a
-//!   CRC-32C. They fill whole blocks, so that they go out in one direct write.
+//!   CRC-32C. They fill whole blocks, so that they go out in one direct write. Only the commits of a
+//!   group share blocks.
 //! - `compressed` (journal mode `swal`, S-WAL): [`record`] after record, each with a header of 28
 //!   bytes, written through the page cache. A commit continues in the block where the last one
 //!   ended, unless it touches fewer blocks from the start of a new one.
@@ -22,6 +23,7 @@ pub mod chain;
 pub mod codec;
 mod effort;
 mod packer;
+mod packing;
 mod ranges;
 pub mod record;
 mod recovery;
@@ -41,11 +43,12 @@ use crate::mode::Compressing;
 use crate::storage::AlignedBuf;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, with_kept};
-use crate::wal::{FRAME_HEADER_BYTES, FrameNo, PageNo, PageSize, Salts};
-use bases::{Bases, Known, WholeFrame};
-use batch::Batch;
+use crate::wal::{FRAME_HEADER_BYTES, FrameNo, PageSize, Salts};
+use bases::{Bases, Known};
+use batch::{Batch, Begin};
 use chain::{Chain, Link, Position};
 use packer::Packer;
+pub use packing::{LastBatch, Packing};
 pub use record::Form;
 use record::{Kind, Record};
 use recovery::Recovery;
@@ -115,18 +118,6 @@ pub struct Unpacked<'a> {
     pub ends_transaction: bool,
     /// The generation.
     pub salts: Salts,
-}
-
-/// Frames laid out for the log's end. They are part of the log once they are written.
-#[derive(Debug)]
-pub struct Packing {
-    /// Where to write them, in bytes.
-    pub offset: u64,
-    link: Link,
-    salts: Salts,
-    wholes: Vec<(PageNo, WholeFrame)>,
-    /// The pages that are differences, and their bytes.
-    differences: Vec<(PageNo, usize)>,
 }
 
 /// The result of reading a page.
@@ -301,10 +292,11 @@ impl Packed {
         self.bases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lays a run out for the end of the log.
+    /// Lays a run out for the end of the log. In `packed` it begins as it says.
     pub fn pack(
         &self,
         run: &Unpacked<'_>,
+        begin: Begin,
         how: Compressing,
         memory: &FrameMemory,
         out: &mut AlignedBuf,
@@ -324,7 +316,8 @@ impl Packed {
         }
         let mut records = vec![0; self.form.head_bytes()];
         let written = packer.write(run.frames, &mut records);
-        let offset = self.chain().begin_of(run.first, records.len() as u64);
+        let bytes = records.len() as u64;
+        let offset = self.chain().begin_of(begin, run.first, bytes);
         let position = |at: Range<usize>| Position::at(offset + at.start as u64, at.len());
         let mut link = Link {
             first: run.first,
@@ -337,6 +330,10 @@ impl Packed {
         };
         if self.form == Form::Packed {
             let batch = Batch {
+                begin: match offset.is_multiple_of(batch::BLOCK_BYTES) {
+                    true => Begin::Block,
+                    false => Begin::Behind,
+                },
                 salts: run.salts,
                 sequence: tail.sequence + 1,
                 previous: tail.crc,
@@ -348,18 +345,31 @@ impl Packed {
             };
             link.crc = batch.seal(&mut records);
             link.sequence = batch.sequence;
-            link.offset = offset + batch.block_bytes();
+            link.offset = batch.end_at(offset);
         }
         out.clear();
         out.extend_from_slice(&records);
-        out.resize_zeroed((link.offset - offset) as usize);
         self.count(run.frames.len(), records.len(), &packer, begun);
-        Packing {
+        let packing = Packing {
             offset,
+            after: tail,
             link,
             salts: run.salts,
             wholes: packer.wholes(),
             differences: packer.differences(),
+        };
+        if self.form == Form::Packed {
+            packing.fill_block(out);
+        }
+        packing
+    }
+
+    /// The batch at the log's end, as far as it is known.
+    pub fn last_batch(&self) -> LastBatch {
+        let tail = self.chain().tail();
+        LastBatch {
+            crc: tail.crc,
+            end: tail.offset,
         }
     }
 
@@ -410,8 +420,14 @@ impl Packed {
         salts: Salts,
     ) -> io::Result<(Verdict, bool)> {
         let mut bytes = [0; batch::HEADER_BYTES];
-        let n = log.read_at(&mut bytes, self.end())?;
-        bytes[n..].fill(0);
+        for begin in [Begin::Behind, Begin::Block] {
+            let n = log.read_at(&mut bytes, begin.after(self.end()))?;
+            bytes[n..].fill(0);
+            // Only a batch may also begin the next block.
+            if self.form == Form::Compressed || bytes != [0; batch::HEADER_BYTES] {
+                break;
+            }
+        }
         // Both forms have the salts at the same offset.
         let is_present = bytes[8..16] == salts.0;
         Ok(match (bytes.iter().all(|&byte| byte == 0), is_present) {

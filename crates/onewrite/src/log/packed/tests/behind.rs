@@ -146,6 +146,7 @@ fn what_a_dead_transaction_left_is_behind_no_damaged_place() {
 fn a_hostile_log_is_searched_within_bounds() {
     let mut block = vec![0x33; 4096];
     let claim = Batch {
+        begin: Begin::Block,
         salts: SALTS,
         sequence: 2,
         previous: 1,

@@ -1,0 +1,67 @@
+//! A run of frames, laid out for the log's end, before it is written. Called by [`super`], and by
+//! `commit` for a batch whose block was closed meanwhile.
+
+use super::bases::WholeFrame;
+use super::batch::{self, Begin};
+use super::chain::{Link, Position, Tail};
+use crate::storage::AlignedBuf;
+use crate::wal::{PageNo, Salts};
+
+/// Frames laid out for the log's end. They are part of the log once they are written.
+#[derive(Debug)]
+pub struct Packing {
+    /// Where to write them, in bytes.
+    pub offset: u64,
+    /// The end of the log before them.
+    pub(super) after: Tail,
+    pub(super) link: Link,
+    pub(super) salts: Salts,
+    pub(super) wholes: Vec<(PageNo, WholeFrame)>,
+    /// The pages that are differences, and their bytes.
+    pub(super) differences: Vec<(PageNo, usize)>,
+}
+
+/// A batch at the log's end, by its CRC and its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LastBatch {
+    /// Its CRC-32C, which covers its place in the log's chain.
+    pub crc: u32,
+    /// Where it ends, in bytes: a multiple of 16.
+    pub end: u64,
+}
+
+impl LastBatch {
+    /// Whether it ends within a block.
+    pub fn leaves_room(self) -> bool {
+        !self.end.is_multiple_of(batch::BLOCK_BYTES)
+    }
+}
+
+impl Packing {
+    /// This batch.
+    pub fn last(&self) -> LastBatch {
+        LastBatch {
+            crc: self.link.crc,
+            end: self.link.offset,
+        }
+    }
+
+    /// Moves a batch that was laid out behind another to the next block.
+    pub fn begin_block(&mut self, out: &mut AlignedBuf) {
+        let offset = Begin::Block.after(self.after.offset);
+        let further = offset - self.offset;
+        for position in &mut self.link.positions {
+            *position = Position::at(position.offset() + further, position.bytes());
+        }
+        self.link.offset += further;
+        self.offset = offset;
+        Begin::Block.put(out.as_mut_slice());
+        self.fill_block(out);
+    }
+
+    /// Fills the last block with zeros, which a write must end with.
+    pub(super) fn fill_block(&self, out: &mut AlignedBuf) {
+        let end = self.link.offset.next_multiple_of(batch::BLOCK_BYTES);
+        out.resize_zeroed((end - self.offset) as usize);
+    }
+}
