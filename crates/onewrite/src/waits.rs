@@ -77,7 +77,7 @@ times! {
 
     // Work on the device.
 
-    /// At `synchronous=NORMAL` the kernel is told this often to begin to write.
+    /// At `synchronous=NORMAL` this often a call makes the kernel begin to write.
     BEGIN = ms(10);
     /// `onewrite_sync=auto` begins no further pair of writes after this time.
     TIMING = ms(50);

@@ -1,5 +1,5 @@
-//! At `synchronous=NORMAL` a commit goes into the page cache, and the kernel is told to begin to
-//! write it to the device.
+//! At `synchronous=NORMAL` a commit goes into the page cache, and a system call makes the kernel
+//! begin to write it to the device.
 //!
 //! That call costs more than the commit's own write, and it waits where the device has all the
 //! requests that it takes. So it is made for many commits at once. A commit that finds none in the

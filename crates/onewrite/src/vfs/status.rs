@@ -106,7 +106,7 @@ struct LogStatus<'a> {
     frame_memory_max_bytes: usize,
     #[serde(flatten)]
     io: IoCounts,
-    /// Bytes of commits at `synchronous=NORMAL` that the kernel will be told to write.
+    /// Bytes of commits at `synchronous=NORMAL` that the kernel has yet to begin to write.
     not_begun_bytes: u64,
     groups: Sizes,
     /// Counters of shared work, and whether other processes can see it.

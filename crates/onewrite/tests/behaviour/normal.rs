@@ -1,4 +1,4 @@
-//! `synchronous=NORMAL`: how often the kernel is told to begin to write the log.
+//! `synchronous=NORMAL`: how often a call makes the kernel begin to write the log.
 
 use super::{open, sql, status};
 use rusqlite::Connection;

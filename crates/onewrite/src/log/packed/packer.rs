@@ -53,7 +53,7 @@ struct Item {
     data: Range<usize>,
 }
 
-/// What a packer works in. It is kept for the thread's next run, so that a commit need not allocate
+/// The memory that a packer works in. It is kept for the thread's next run, so that a commit need not allocate
 /// and clear it.
 #[derive(Default)]
 struct Room {
