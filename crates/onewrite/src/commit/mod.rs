@@ -8,7 +8,7 @@
 //! - at `synchronous=FULL` in the commit's `xSync`, with the durability that `onewrite_sync` asks
 //!   for;
 //! - at `synchronous=NORMAL`, without an `xSync`, as soon as the commit frame is complete, into the
-//!   page cache. The kernel begins to write it to the device within some milliseconds ([`write_back`]),
+//!   page cache. The kernel begins to write it to the device within some milliseconds (`write_back.rs`),
 //!   and the commit does not wait for that;
 //! - if the transaction is too large to be collected ([`MAX_RUN_BYTES`]), through the page cache,
 //!   piece by piece, with one flush at its end. The cost is then that of stock SQLite.

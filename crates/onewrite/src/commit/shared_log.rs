@@ -14,6 +14,7 @@ use crate::commit::group_synch::Queue;
 use crate::commit::latency::Latency;
 use crate::commit::write_back::WriteBack;
 use crate::log::Log;
+use crate::storage::without_signals;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{self, Builder, JoinHandle, Mutex, MutexGuard};
 
@@ -70,13 +71,25 @@ impl SharedLog {
         if self.connections.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
-        self.stop_background();
+        if !self.log.file().is_of_this_process() {
+            self.forget_threads();
+            return;
+        }
+        self.background.stop();
         self.group_synch.stop_thread();
         self.write_back.stop_thread();
         let threads = std::mem::take(&mut *self.threads());
         for thread in threads {
             // A panic was reported when it happened.
             let _ = thread.join();
+        }
+    }
+
+    /// A child of fork has none of the threads, so it can neither join nor detach them. What they share
+    /// with it may be locked for ever.
+    fn forget_threads(&self) {
+        if let Ok(mut threads) = self.threads.try_lock() {
+            std::mem::forget(std::mem::take(&mut *threads));
         }
     }
 
@@ -94,7 +107,8 @@ impl SharedLog {
 
     /// Runs `work` in a separate thread. `false` if no thread can be started.
     pub(super) fn in_background(&self, work: impl FnOnce() + Send + 'static) -> bool {
-        let started = Builder::new().name("onewrite".into()).spawn(work);
+        let thread = Builder::new().name("onewrite".into());
+        let started = without_signals(|| thread.spawn(work));
         let mut threads = self.threads();
         sync::forget_finished(&mut threads);
         started.map(|thread| threads.push(thread)).is_ok()

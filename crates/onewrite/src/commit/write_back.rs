@@ -138,7 +138,7 @@ impl Waiting {
     /// The rest of the time between two calls.
     fn rest_of_pause(&self) -> Duration {
         self.begun.map_or(Duration::ZERO, |begun| {
-            BEGIN.saturating_sub(begun.elapsed())
+            BEGIN.saturating_sub(Instant::now() - begun)
         })
     }
 

@@ -8,7 +8,7 @@
 
 use std::cell::RefCell;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::convert;
 use super::database::Database;
@@ -227,35 +227,57 @@ impl Drop for Serving {
     }
 }
 
+/// What keeps the threads out of SQLite while this one forks.
+struct Fork {
+    /// No thread begins or ends meanwhile.
+    serving: MutexGuard<'static, Vec<Arc<SharedLog>>>,
+    held: Vec<Arc<SharedLog>>,
+}
+
 std::thread_local! {
-    /// The logs whose threads this one keeps out of SQLite while it forks.
-    static FORKING: RefCell<Vec<Arc<SharedLog>>> = const { RefCell::new(Vec::new()) };
+    static FORKING: RefCell<Option<Fork>> = const { RefCell::new(None) };
 }
 
 /// Called before fork(2): the child has no such thread. If it were inside SQLite now, it would keep
 /// SQLite's mutexes locked in the child for ever.
 pub fn before_fork() {
-    let mut serving = sync::lock_static(&SERVING).clone();
-    // A child of fork has inherited its parent's.
-    serving.retain(|log| log.file().is_of_this_process());
     // A thread that has lost its data is ending, and hardly forks.
     let _ = FORKING.try_with(|forking| {
-        serving.iter().for_each(|log| log.background.hold());
-        forking.replace(serving);
+        let mut held: Vec<Arc<SharedLog>> = Vec::new();
+        // A thread needs the list to end, so the list is not locked while that is waited for.
+        let serving = loop {
+            let serving = sync::lock_static(&SERVING);
+            let is_new = |log: &&Arc<SharedLog>| {
+                // A child of fork has inherited its parent's.
+                log.file().is_of_this_process() && !held.iter().any(|other| Arc::ptr_eq(log, other))
+            };
+            let Some(log) = serving.iter().find(is_new).cloned() else {
+                break serving;
+            };
+            drop(serving);
+            log.background.hold();
+            held.push(log);
+        };
+        forking.replace(Some(Fork { serving, held }));
     });
 }
 
 /// Called in the parent.
 pub fn after_fork() {
-    let _ = FORKING.try_with(|forking| {
-        let serving = forking.take();
-        serving.iter().for_each(|log| log.background.release());
-    });
+    let forked = FORKING.try_with(RefCell::take).ok().flatten();
+    if let Some(Fork { serving, held }) = forked {
+        drop(serving);
+        held.iter().for_each(|log| log.background.release());
+    }
 }
 
-/// Called in the child, which has none of the threads. It frees nothing here.
+/// Called in the child, which has none of the threads. It frees no log here.
 pub fn after_fork_in_child() {
-    let _ = FORKING.try_with(|forking| std::mem::forget(forking.take()));
+    let forked = FORKING.try_with(RefCell::take).ok().flatten();
+    if let Some(Fork { serving, held }) = forked {
+        drop(serving);
+        std::mem::forget(held);
+    }
 }
 
 /// The thread.

@@ -20,9 +20,11 @@ impl Database {
     pub(super) fn set_synchronous(&self, value: &str) -> Answer {
         let floor = self.settings.get().commit.floor.level();
         let connection = self.connection.get();
-        // Within a transaction SQLite refuses every level.
-        let may_change = connection.is_some_and(|connection| connection.is_autocommit());
-        if level_of(value) < floor && may_change {
+        if connection.is_some_and(|connection| !connection.is_autocommit()) {
+            // Within a transaction SQLite refuses every level.
+            return Answer::Pass;
+        }
+        if level_of(value) < floor && connection.is_some() {
             return match self.set_level(floor) {
                 Ok(()) => Answer::Done,
                 Err(failure) => Answer::Fail(failure),

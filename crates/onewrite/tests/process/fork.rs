@@ -75,3 +75,51 @@ fn child() {
     assert_eq!(sql(&parents, "SELECT count(*) FROM t"), "2");
     println!("both committed");
 }
+
+/// A garbage collector does so. At NORMAL, and with checkpoints in the background, the parent has
+/// threads that the child must not wait for.
+#[test]
+fn a_child_of_fork_may_close_what_it_has_inherited() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let mut child = children::child(&this_program(), "fork::closing_child", &path);
+    let text = printed(&mut child);
+    assert!(text.contains("all closed"), "{text}");
+}
+
+#[test]
+#[ignore = "a part of another test, for a process of its own"]
+fn closing_child() {
+    let path = std::env::var(children::DATABASE).expect("a database");
+    for mode in ["onewrite", "waldio", "swal", "direct"] {
+        let parents = open(Path::new(&format!("{path}-{mode}")));
+        assert_eq!(sql(&parents, &format!("PRAGMA journal_mode={mode}")), mode);
+        sql(&parents, "PRAGMA synchronous=NORMAL");
+        sql(&parents, "PRAGMA onewrite_background_checkpoint=on");
+        sql(&parents, "PRAGMA wal_autocheckpoint=5");
+        sql(&parents, "CREATE TABLE IF NOT EXISTS t(x)");
+        for _ in 0..10 {
+            sql(&parents, "INSERT INTO t VALUES(randomblob(3000))");
+            sql(&parents, "INSERT INTO t VALUES(1)");
+            // SAFETY: the parent's other threads hold nothing: they wait for this test.
+            match unsafe { libc::fork() } {
+                0 => {
+                    // Where `parents` is dropped in the parent, later, this is another process.
+                    // SAFETY: the child reads the connection once, and then it ends.
+                    drop(unsafe { std::ptr::read(&parents) });
+                    // SAFETY: ends the child at once.
+                    unsafe { libc::_exit(0) }
+                }
+                -1 => panic!("fork failed"),
+                child => {
+                    let mut status = 0;
+                    // SAFETY: waits for our own child.
+                    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+                    assert_eq!(status, 0, "{mode}");
+                }
+            }
+        }
+        assert_eq!(sql(&parents, "PRAGMA integrity_check"), "ok");
+    }
+    println!("all closed");
+}
