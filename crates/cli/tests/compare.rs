@@ -541,7 +541,7 @@ fn without_root_it_says_what_is_lost_and_works() {
     let all = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(dir.path(), all).expect("permissions");
     let program = dir.path().join("onewrite");
-    std::fs::copy(env!("CARGO_BIN_EXE_onewrite"), &program).expect("a copy");
+    onewrite_common::files::copy_program(env!("CARGO_BIN_EXE_onewrite"), &program);
     let nobody = |args: &[&str]| {
         let mut command = Command::new(&program);
         command

@@ -91,7 +91,7 @@ fn without_root_or_permission_that_is_what_is_missing() {
     let open = fs::Permissions::from_mode(0o755);
     fs::set_permissions(directory.path(), open.clone()).expect("permissions");
     let program = directory.path().join("onewrite");
-    fs::copy(env!("CARGO_BIN_EXE_onewrite"), &program).expect("a copy that others may run");
+    onewrite_common::files::copy_program(env!("CARGO_BIN_EXE_onewrite"), &program);
     fs::set_permissions(&program, open).expect("permissions");
     let secret = directory.path().join("secret.db");
     fs::write(&secret, b"").expect("a file");

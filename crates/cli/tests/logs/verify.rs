@@ -213,7 +213,7 @@ fn without_permission_it_could_not_look() {
     };
     open(case.directory.path(), 0o755);
     let program = case.directory.path().join("onewrite");
-    fs::copy(env!("CARGO_BIN_EXE_onewrite"), &program).expect("a copy that others may run");
+    onewrite_common::files::copy_program(env!("CARGO_BIN_EXE_onewrite"), &program);
     open(&program, 0o755);
     for suffix in ["-onewrite", ""] {
         open(&case.file(suffix), 0o600);

@@ -378,7 +378,7 @@ fn a_setuid_program_is_named_as_one() {
     }
     let dir = tempfile::tempdir().expect("a directory");
     let program = dir.path().join("program");
-    std::fs::copy("/bin/true", &program).expect("a program");
+    onewrite_common::files::copy_program("/bin/true", &program);
     chown(&program, Some(65_534), Some(65_534)).expect("another owner");
     let mode = std::fs::Permissions::from_mode(0o4755);
     std::fs::set_permissions(&program, mode).expect("its mode");

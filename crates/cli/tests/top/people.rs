@@ -80,7 +80,7 @@ fn without_root_there_are_commits_and_the_reason_for_no_bytes() {
     let dir = tempfile::tempdir_in("/tmp").expect("a directory");
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).expect("permissions");
     let copy = dir.path().join("onewrite");
-    fs::copy(env!("CARGO_BIN_EXE_onewrite"), &copy).expect("a copy");
+    onewrite_common::files::copy_program(env!("CARGO_BIN_EXE_onewrite"), &copy);
     let database_path = dir.path().join("own.db");
     let mut python = Command::new("python3");
     python

@@ -145,7 +145,7 @@ fn without_root_it_says_so() {
     let all = fs::Permissions::from_mode(0o755);
     fs::set_permissions(dir.path(), all).expect("permissions");
     let program = dir.path().join("onewrite");
-    fs::copy(env!("CARGO_BIN_EXE_onewrite"), &program).expect("a copy");
+    onewrite_common::files::copy_program(env!("CARGO_BIN_EXE_onewrite"), &program);
     let mut command = Command::new(&program);
     let output = command
         .args(["trace", "--", "true"])

@@ -48,7 +48,10 @@ impl Fixture {
         let directory = tempfile::tempdir().expect("a directory");
         permit(directory.path(), 0o755);
         let program = directory.path().join("program");
-        std::fs::copy(std::env::current_exe().expect("this program"), &program).expect("a copy");
+        onewrite_common::files::copy_program(
+            std::env::current_exe().expect("this program"),
+            &program,
+        );
         Some(Fixture { directory, program })
     }
 

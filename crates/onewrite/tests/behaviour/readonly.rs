@@ -217,7 +217,7 @@ fn a_user_that_may_only_read_the_files_reads_every_commit_or_gets_an_error() {
     let home = tempfile::tempdir().expect("a directory");
     permit(home.path(), 0o755);
     let program = home.path().join("program");
-    std::fs::copy(std::env::current_exe().expect("this program"), &program).expect("a copy");
+    onewrite_common::files::copy_program(std::env::current_exe().expect("this program"), &program);
     permit(&program, 0o755);
     for mode in MODES {
         for may_add_files in [false, true] {

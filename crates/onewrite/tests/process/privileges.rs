@@ -38,7 +38,7 @@ fn a_program_with_raised_privileges_ignores_the_environment() {
         ("setgid", 0o2755, "mode=stock default=unix"),
     ] {
         let program = at.join(name);
-        std::fs::copy(this_program(), &program).expect("a copy");
+        onewrite_common::files::copy_program(this_program(), &program);
         set_mode(&program, mode);
         let place = at.join(format!("{name}.d"));
         std::fs::create_dir(&place).expect("a directory");
