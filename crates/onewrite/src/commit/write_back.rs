@@ -66,7 +66,7 @@ impl WriteBack {
         waiting.bytes += bytes;
         let is_left = match waiting.thread {
             Thread::Timing => waiting.bytes < MOST_BYTES,
-            thread => waiting.is_soon() && self.start_or_wake(log, thread),
+            thread => waiting.is_soon() && self.start_or_wake(log, thread, waiting.stops),
         };
         if is_left {
             waiting.thread = Thread::Timing;
@@ -77,13 +77,13 @@ impl WriteBack {
         Ok(log.file().begin_write_back()?)
     }
 
-    fn start_or_wake(&self, log: &Arc<SharedLog>, thread: Thread) -> bool {
+    fn start_or_wake(&self, log: &Arc<SharedLog>, thread: Thread, stops: u64) -> bool {
         if thread == Thread::Idle {
             self.changed.notify_one();
             return true;
         }
         let its_log = Arc::clone(log);
-        log.in_background(move || its_log.write_back.begin_what_waits(&its_log))
+        log.in_background(move || its_log.write_back.begin_what_waits(&its_log, stops))
     }
 
     /// Ends the thread when the last connection closes. A commit of a connection that opens
@@ -93,10 +93,10 @@ impl WriteBack {
         self.changed.notify_one();
     }
 
-    /// The thread's work.
-    fn begin_what_waits(&self, log: &Log) {
+    /// The thread's work. `stops` is the number when it was started: it may be asked to end before it
+    /// runs.
+    fn begin_what_waits(&self, log: &Log, stops: u64) {
         let mut waiting = self.waiting();
-        let stops = waiting.stops;
         loop {
             let stops_now = waiting.stops != stops;
             let rest = waiting.rest_of_pause();
