@@ -127,8 +127,7 @@ impl Kernel {
                 },
                 libc::SYS_futex => futex(a, self.tables.clock),
                 libc::SYS_getrandom => self.fill_with_random(a),
-                // No thread can be started, so a connection does by itself what it would leave to one.
-                libc::SYS_clone | libc::SYS_clone3 => failed(libc::EAGAIN),
+                libc::SYS_clone | libc::SYS_clone3 => failed(libc::EAGAIN), // There are no threads.
                 _ => {
                     self.unknown.push(nr);
                     failed(libc::ENOSYS)
