@@ -279,7 +279,7 @@ fn a_word_of_the_environment_that_means_nothing_is_told_in_sqlites_log() {
                 ("ONEWRITE_UPGRADE_WAL", "1"),
                 ("ONEWRITE_JOURNAL_MODE", "wal"),
             ][..],
-            "",
+            "ONEWRITE_UPGRADE_WAL: 1 needs a mode of onewrite in ONEWRITE_JOURNAL_MODE, which is wal",
         ),
     ];
     for (variables, told) in cases {
