@@ -194,8 +194,10 @@ impl Queue {
         mut waiting: MutexGuard<'_, Waiting>,
         log: &Arc<SharedLog>,
     ) -> Result<(), LogError> {
+        // It may be asked to end before it runs.
+        let stops = waiting.stops;
         let its_log = Arc::clone(log);
-        match log.in_background(move || its_log.group_synch.write_overdue(&its_log)) {
+        match log.in_background(move || its_log.group_synch.write_overdue(&its_log, stops)) {
             true => waiting.thread = Thread::Timing,
             // No thread would write this group in time.
             false => self.write(&mut waiting, log)?,
@@ -210,10 +212,10 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// The thread's work: writes groups whose interval is over.
-    fn write_overdue(&self, log: &Log) {
+    /// The thread's work: writes groups whose interval is over. `stops` is the number when it was
+    /// started.
+    fn write_overdue(&self, log: &Log, stops: u64) {
         let mut waiting = self.waiting();
-        let stops = waiting.stops;
         loop {
             if waiting.stops != stops {
                 // The error is in the log: it is poisoned.
