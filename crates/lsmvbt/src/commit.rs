@@ -14,12 +14,13 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use crate::core::{AllocOp, BROKEN, Core};
 use crate::error::{Error, Result};
 use crate::freemap::{self, FreeMap};
 use crate::header::{Header, MAX_MARKS, MapRef, Marks, REGION};
-use crate::page::{self, CAPACITY, HEADER, Image, PageType, Record, set_u32, set_u64};
+use crate::page::{self, CAPACITY, HEADER, Image, PageType, Record, Stamp, set_u32, set_u64};
 use crate::shared::{self, CURRENT, DURABLE, FREE_SEQ, HEADER_SEQ, HWM, SETTLED, WRITING};
 use crate::tree::catalog::DIRECTORY;
 use crate::types::{Durability, PAGE_SIZE, PageNo};
@@ -273,17 +274,22 @@ impl Core {
             self.rollback()?;
             return Ok((base, None));
         };
+        let later = self.options.later;
         let flush = durability == Durability::Flush
             || self.double
+            || self.oldest_later.is_some_and(|at| at.elapsed() >= later)
             || self.group.len() + self.txn()?.dirty.len() > MAX_GROUP;
         self.store(WRITING, version)?;
         let written = if self.double {
-            self.write_double(version)
+            self.write_double()
         } else {
-            self.write_trusting(version, carrier, &lists, flush)
+            self.write_trusting(carrier, &lists, flush)
         };
         let done = match written {
-            Ok(crcs) => self.publish(version, flush, lists, crcs),
+            Ok(crcs) => {
+                self.carrier = carrier;
+                self.publish(version, flush, lists, crcs)
+            }
             Err(Failed::Before(e)) => {
                 self.rollback()?;
                 return Err(e);
@@ -310,12 +316,12 @@ impl Core {
     }
 
     /// Images of all dirty pages, in page order.
-    pub(crate) fn images(&mut self, version: u64) -> Result<Vec<(u32, Box<Image>)>> {
-        let (durable, salt) = (self.load(DURABLE)?, self.salt);
+    pub(crate) fn images(&mut self) -> Result<Vec<(u32, Box<Image>)>> {
+        let (stamp, salt) = (self.stamp()?, self.salt);
         let txn = self.txn()?;
         let mut images = Vec::with_capacity(txn.dirty.len());
         for (page, node) in &txn.dirty {
-            images.push((*page, node.encode(salt, version, durable)?));
+            images.push((*page, node.encode(salt, stamp)?));
         }
         images.sort_unstable_by_key(|i| i.0);
         Ok(images)
@@ -323,13 +329,12 @@ impl Core {
 
     fn write_trusting(
         &mut self,
-        version: u64,
         carrier: u32,
         lists: &[u32],
         flush: bool,
     ) -> std::result::Result<Vec<(u32, u32)>, Failed> {
-        let mut images = self.images(version)?;
-        let durable = self.load(DURABLE)?;
+        let mut images = self.images()?;
+        let stamp = self.stamp()?;
         let mut crcs = self.group.clone();
         crcs.extend(self.txn()?.spilled.iter().map(|(p, c)| (*p, *c)));
         crcs.extend(images.iter().map(|(p, i)| (*p, page::crc_of(i))));
@@ -346,10 +351,7 @@ impl Core {
             for (i, page) in lists.iter().enumerate() {
                 let rest = entries.split_off(entries.len().min(LIST_ENTRIES));
                 let next = lists.get(i + 1).copied().unwrap_or(0);
-                images.push((
-                    *page,
-                    list_page(*page, self.salt, version, durable, &entries, next),
-                ));
+                images.push((*page, list_page(*page, self.salt, stamp, &entries, next)));
                 entries = rest;
             }
             Record {
@@ -368,8 +370,14 @@ impl Core {
         }
         images.sort_unstable_by_key(|i| i.0);
         let old = self.write_behind_end(&images)?;
-        self.write_images(&images[..old])?;
+        let before = images[..old].partition_point(|(page, _)| *page < self.carrier);
+        let (first, rest) = images[..old].split_at(before);
+        let is_carrier = usize::from(rest.first().is_some_and(|(page, _)| *page == self.carrier));
+        let (last, rest) = rest.split_at(is_carrier);
+        self.write_images(first)?;
+        self.write_images(rest)?;
         self.write_version_to_header()?;
+        self.write_images(last)?;
         if flush {
             self.flush_storage()?;
         }
@@ -466,6 +474,7 @@ impl Core {
         } else {
             self.group = crcs.into_iter().collect();
             self.group_version = version;
+            self.oldest_later.get_or_insert_with(Instant::now);
         }
         self.release_quarantine()?;
         shared::announce(&*self.storage, &pages)?;
@@ -513,8 +522,7 @@ impl Core {
 pub(crate) fn list_page(
     page: u32,
     salt: u64,
-    version: u64,
-    durable: u64,
+    stamp: Stamp,
     entries: &[(u32, u32)],
     next: u32,
 ) -> Box<Image> {
@@ -523,10 +531,8 @@ pub(crate) fn list_page(
     set_u64(&mut image[..], 8, salt);
     image[16] = PageType::Record.byte();
     image[18] = 1;
-    for at in [24, 32] {
-        set_u64(&mut image[..], at, version);
-    }
-    set_u64(&mut image[..], 40, durable);
+    set_u64(&mut image[..], 24, stamp.ver);
+    stamp.put(&mut image);
     page::set_u16(&mut image[..], 52, entries.len() as u16);
     set_u32(&mut image[..], 60, next);
     for (i, (page, crc)) in entries.iter().enumerate() {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use foldhash::{HashMap, HashSet};
 
@@ -11,7 +12,7 @@ use crate::cache::Cache;
 use crate::error::{Error, Result};
 use crate::freemap::FreeMap;
 use crate::header::Header;
-use crate::page::{Image, Node, NodeRef, PageType};
+use crate::page::{Image, Node, NodeRef, PageType, Stamp};
 use crate::readers::{Held, Keep};
 use crate::shared::{self, CURRENT, DURABLE, EPOCH, POISON, RING_HEAD};
 use crate::storage::{READERS, Storage};
@@ -126,6 +127,11 @@ pub(crate) struct Core {
     pub(crate) group: BTreeMap<u32, u32>,
     /// The version up to which `group` is complete; 0: none.
     pub(crate) group_version: u64,
+    /// The page with the record of `group_version`. The commit after it writes this page last,
+    /// so that a death in it leaves this record; 0: none.
+    pub(crate) carrier: u32,
+    /// The time of the first commit in `group`.
+    pub(crate) oldest_later: Option<Instant>,
     pub(crate) ring: u64,
     pub(crate) epoch: u64,
     pub(crate) held: [Held; READERS],
@@ -209,6 +215,17 @@ impl Core {
             Some(t) => Ok(t.version),
             None => Err(Error::Transaction("there is no write transaction")),
         }
+    }
+
+    /// The versions that stand in the pages of the write transaction.
+    pub(crate) fn stamp(&mut self) -> Result<Stamp> {
+        let durable = self.load(DURABLE)?;
+        let txn = self.txn()?;
+        Ok(Stamp {
+            ver: txn.version,
+            from: txn.base,
+            durable,
+        })
     }
 
     /// True for the view of the write transaction that is open.

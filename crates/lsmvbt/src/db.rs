@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::core::{Core, Taken};
 use crate::cursor::{Cursor, Seek};
@@ -386,6 +387,11 @@ impl Db {
     pub fn set_cache_pages(&mut self, pages: usize) {
         self.core.options.cache_pages = pages;
         self.core.cache.set_limit(pages);
+    }
+
+    /// Changes [`Options::later`] of this handle.
+    pub fn set_later(&mut self, later: Duration) {
+        self.core.options.later = later;
     }
 
     /// Sets the effect of a power cut on a page write, for all handles until the last is closed.

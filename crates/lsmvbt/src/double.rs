@@ -14,7 +14,7 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::freemap::FreeMap;
 use crate::header::Header;
-use crate::page::{self, HEADER, Image, set_u32, u16_at, u32_at, u64_at};
+use crate::page::{self, HEADER, Image, Stamp, set_u32, u16_at, u32_at, u64_at};
 use crate::shared::{CURRENT, SETTLED, SLOT, TORN};
 use crate::slots::Slots;
 use crate::storage::Storage;
@@ -180,11 +180,9 @@ impl Core {
         Ok(())
     }
 
-    pub(crate) fn write_double(
-        &mut self,
-        version: u64,
-    ) -> std::result::Result<Vec<(u32, u32)>, Failed> {
-        let images = self.images(version)?;
+    pub(crate) fn write_double(&mut self) -> std::result::Result<Vec<(u32, u32)>, Failed> {
+        let images = self.images()?;
+        let stamp = self.stamp()?;
         let slot = self.load(SLOT)? as u32 & 1;
         let slots = self.slots()?;
         let heads: Vec<Box<Image>> = images
@@ -192,7 +190,7 @@ impl Core {
             .enumerate()
             .map(|(i, part)| {
                 let page = slots.page(slot, i as u32);
-                slot_head(page, self.salt, version, images.len() as u32, part)
+                slot_head(page, self.salt, stamp, images.len() as u32, part)
             })
             .collect();
         let all: Vec<&Image> = heads
@@ -314,12 +312,21 @@ pub(crate) fn protect(free: &mut FreeMap, header: &Header) {
 fn slot_head(
     page: u32,
     salt: u64,
-    version: u64,
+    stamp: Stamp,
     images: u32,
     part: &[(u32, Box<Image>)],
 ) -> Box<Image> {
     let entries: Vec<(u32, u32)> = part.iter().map(|(p, i)| (*p, page::crc_of(i))).collect();
-    let mut image = list_page(page, salt, version, 0, &entries, 0);
+    let mut image = list_page(
+        page,
+        salt,
+        Stamp {
+            durable: 0,
+            ..stamp
+        },
+        &entries,
+        0,
+    );
     image[16] = SLOT_TYPE;
     image[18] = 0;
     set_u32(&mut image[..], 56, images);

@@ -21,7 +21,7 @@ use crate::double::{is_double, protect};
 use crate::error::{Error, Result};
 use crate::freemap::{FIRST, FreeMap, is_fixed};
 use crate::header::{Header, MAGIC, Marks, REGION};
-use crate::page::{self, Image, Node, PageType, u64_at};
+use crate::page::{self, Image, Node, PageType, Stamp, u64_at};
 use crate::shared::{
     self, CURRENT, DURABLE, EPOCH, FREE_SEQ, HEADER_SEQ, HWM, NEXT, POISON, READY, SETTLED, SLOT,
     WRITING,
@@ -43,6 +43,7 @@ struct Seen {
     kind: u8,
     birth: u64,
     ver: u64,
+    from: Option<u64>,
     base: u64,
     crc: u32,
     carries: bool,
@@ -57,6 +58,7 @@ fn seen(image: &Image, page: u32, salt: u64) -> Option<Seen> {
         kind,
         birth,
         ver,
+        from: page::from_of(image),
         base: u64_at(image, 40),
         crc: page::crc_of(image),
         carries: image[18] & 1 == 1 && kind != PageType::Record.byte(),
@@ -82,6 +84,8 @@ impl Core {
             quarantine: Vec::new(),
             group: Default::default(),
             group_version: 0,
+            carrier: 0,
+            oldest_later: None,
             ring: 0,
             epoch: 0,
             held: Default::default(),
@@ -204,6 +208,7 @@ impl Core {
         self.store(FREE_SEQ, self.free_seq)?;
         self.group.clear();
         self.group_version = durable;
+        self.oldest_later = None;
         self.free_version = version;
         self.cache.clear();
         self.store(CURRENT, version)?;
@@ -244,7 +249,12 @@ impl Core {
         })?;
         self.salt = u64::from_le_bytes(salt);
         let directory = Node::new(PageNo(DIRECTORY), PageType::Catalog, None, 0, 0, 1);
-        let image = directory.encode(self.salt, 1, 1)?;
+        let stamp = Stamp {
+            ver: 1,
+            from: 1,
+            durable: 1,
+        };
+        let image = directory.encode(self.salt, stamp)?;
         let writing = |e| Error::Io {
             what: "making the database",
             source: e,
@@ -352,7 +362,8 @@ impl Core {
             return self.begin_again(top, top, &pages, published);
         }
         let bases = pages.iter().map(|s| s.base);
-        let state = bases.max().unwrap_or(floor).max(floor);
+        let durable = bases.max().unwrap_or(floor).max(floor);
+        let state = self.whole_before(top, durable, &pages)?;
         self.flush_what_was_found()?;
         for s in pages.iter().filter(|s| s.ver > state && s.birth <= state) {
             self.undo_page(s, state, top)?;
@@ -449,9 +460,26 @@ impl Core {
         Ok(found)
     }
 
-    /// True if the commit of version `top` is complete.
-    fn is_complete(&mut self, top: u64, pages: &[Seen]) -> Result<bool> {
-        let Some(carrier) = pages.iter().find(|s| s.ver == top && s.carries) else {
+    /// The version from which the broken commit `top` began, if it is complete and newer than
+    /// `durable`. Pages that `top` has written again count. They still have all of that version,
+    /// because a transaction keeps what its beginning sees.
+    fn whole_before(&mut self, top: u64, durable: u64, pages: &[Seen]) -> Result<u64> {
+        let carriers = pages.iter().filter(|s| s.carries && s.ver < top);
+        let before = carriers.map(|s| s.ver).max().unwrap_or(0);
+        let mut later = pages.iter().filter(|s| s.ver > before);
+        if before > durable
+            && later.all(|s| s.from == Some(before))
+            && self.is_complete(before, pages)?
+        {
+            return Ok(before);
+        }
+        Ok(durable)
+    }
+
+    /// True if the commit of version `version` is complete. A page that is newer counts as one of
+    /// its pages: see [`Core::whole_before`].
+    fn is_complete(&mut self, version: u64, pages: &[Seen]) -> Result<bool> {
+        let Some(carrier) = pages.iter().find(|s| s.ver == version && s.carries) else {
             return Ok(false);
         };
         let image = self.read_image(carrier.page)?;
@@ -461,7 +489,7 @@ impl Core {
         let there = |page: u32, crc: u32| {
             pages
                 .binary_search_by_key(&page, |s| s.page)
-                .is_ok_and(|i| pages[i].crc == crc)
+                .is_ok_and(|i| pages[i].crc == crc || pages[i].ver > version)
         };
         // A list page is used once: the number of pages is a sufficient limit.
         for _ in 0..=pages.len() {
@@ -475,7 +503,7 @@ impl Core {
             let known = pages
                 .binary_search_by_key(&list, |s| s.page)
                 .map(|i| &pages[i]);
-            if !known.is_ok_and(|s| s.kind == PageType::Record.byte() && s.ver == top) {
+            if !known.is_ok_and(|s| s.kind == PageType::Record.byte() && s.ver == version) {
                 return Ok(false);
             }
             let image = self.read_image(list)?;
@@ -491,7 +519,12 @@ impl Core {
         let image = self.read_image(s.page)?;
         let mut node = Node::decode(&image, PageNo(s.page), self.salt)?;
         node.strip(state);
-        let image = node.encode(self.salt, top, state)?;
+        let stamp = Stamp {
+            ver: top,
+            from: state,
+            durable: state,
+        };
+        let image = node.encode(self.salt, stamp)?;
         let writing = Error::io("undoing a page");
         self.storage
             .write_at(PageNo(s.page).offset(), &image[..])

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::core::{Core, Savepoint, Txn};
 use crate::error::{Error, Result};
 use crate::freemap::FreeMap;
-use crate::page::{Node, PageType};
+use crate::page::{Node, PageType, Stamp};
 use crate::shared::{self, CURRENT, DURABLE, EPOCH, FREE_SEQ, HEADER_SEQ, HWM, NEXT, WRITING};
 use crate::storage::{Lock, LockMode};
 use crate::types::{PageNo, Version};
@@ -71,8 +71,10 @@ impl Core {
         let version = self.load(NEXT)?;
         self.store(NEXT, version + 1)?;
         let durable = self.load(DURABLE)?;
-        if durable < current && self.group_version != current {
-            // Another handle's commits, for whose pages this handle can give no record.
+        let too_far = version - current > Stamp::FARTHEST;
+        if durable < current && (self.group_version != current || too_far) {
+            // Another handle's commits, for whose pages this handle can give no record. Or one from
+            // which the pages of this transaction are too far to name it.
             self.flush_storage().map_err(|e| self.poison(e))?;
             self.now_durable(current)?;
         } else if durable >= current {
@@ -115,6 +117,7 @@ impl Core {
             self.quarantine.clear();
             self.group.clear();
             self.group_version = 0;
+            self.oldest_later = None;
             protect = true;
         }
         if protect {
@@ -130,6 +133,7 @@ impl Core {
         self.store(DURABLE, version)?;
         self.group.clear();
         self.group_version = version;
+        self.oldest_later = None;
         if let Some(txn) = &mut self.txn {
             txn.keep = None;
         }
@@ -241,11 +245,12 @@ impl Core {
             return Ok(());
         }
         let keep = limit / 2;
+        let carrier = self.carrier;
         let txn = self.txn()?;
         let mut pages: Vec<u32> = txn
             .dirty
             .iter()
-            .filter(|(_, n)| n.kind != PageType::Catalog)
+            .filter(|(p, n)| n.kind != PageType::Catalog && **p != carrier)
             .map(|(p, _)| *p)
             .collect();
         pages.sort_unstable();
@@ -256,13 +261,13 @@ impl Core {
     /// Writes these dirty pages now.
     pub(crate) fn spill(&mut self, pages: &[u32]) -> Result<()> {
         self.mark_regions(pages)?;
-        let (version, durable) = (self.version()?, self.load(DURABLE)?);
-        self.store(WRITING, version)?;
+        let stamp = self.stamp()?;
+        self.store(WRITING, stamp.ver)?;
         for page in pages {
             let Some(node) = self.txn()?.dirty.get(page).cloned() else {
                 continue;
             };
-            let image = node.encode(self.salt, version, durable)?;
+            let image = node.encode(self.salt, stamp)?;
             let writing = Error::io("writing a page");
             let written = self.storage.write_at(PageNo(*page).offset(), &image[..]);
             written.map_err(writing).map_err(|e| self.poison(e))?;
@@ -311,7 +316,12 @@ impl Core {
             let mut node = Node::decode(&image, PageNo(page), self.salt)?;
             if node.birth <= base {
                 node.strip(base);
-                let image = node.encode(self.salt, version, base)?;
+                let stamp = Stamp {
+                    ver: version,
+                    from: base,
+                    durable: base,
+                };
+                let image = node.encode(self.salt, stamp)?;
                 let writing = Error::io("undoing a page");
                 self.storage
                     .write_at(PageNo(page).offset(), &image[..])

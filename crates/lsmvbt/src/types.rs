@@ -1,5 +1,7 @@
 //! Numbers with a meaning, and the options of a handle.
 
+use std::time::Duration;
+
 /// Bytes of a page.
 pub const PAGE_SIZE: usize = 4096;
 
@@ -42,9 +44,9 @@ pub enum Durability {
     /// One flush: when the call returns, a power cut cannot undo the commit.
     #[default]
     Flush,
-    /// No flush. A power cut, or the death of the last process in the middle of a later commit, may
-    /// undo the newest commits. It never undoes a part of one, and never an older one without the
-    /// newer ones. With [`Torn::Double`] the same as `Flush`.
+    /// No flush, unless [`Options::later`] is over. A power cut may undo the newest commits. It
+    /// never undoes a part of one, and never an older one without the newer ones. The death of
+    /// processes undoes none. With [`Torn::Double`] the same as `Flush`.
     Later,
 }
 
@@ -118,6 +120,10 @@ pub struct Options {
     pub cache_pages: usize,
     /// Pages at most that recovery must read. Fewer: faster recovery, more header writes.
     pub recovery_pages: u32,
+    /// A commit flushes at least this long after the first one of [`Durability::Later`] that no flush
+    /// has followed. So a power cut takes back no more than this time of a handle that goes on
+    /// committing.
+    pub later: Duration,
     /// No writing at all; recovery of a database that needs it fails with
     /// [`crate::Error::ReadOnly`].
     pub read_only: bool,
@@ -130,6 +136,7 @@ impl Default for Options {
             optimizations: Optimizations::default(),
             cache_pages: 2000,
             recovery_pages: 4096,
+            later: Duration::from_secs(1),
             read_only: false,
         }
     }

@@ -18,7 +18,7 @@
 //! | 48 | 2 | entries; in an overflow page: bytes of data |
 //! | 50 | 2 | offset of the first cell |
 //! | 52 | 2 | entries of the commit record, after the slots, 8 bytes each: page number, CRC |
-//! | 54 | 2 | zero |
+//! | 54 | 2 | `ver` less the version that its transaction began from; 0 if that is unknown |
 //! | 56 | 4 | first page of the commit record's list, 0 if all of it is here |
 //! | 60 | 4 | next page of an overflow chain or of a record's list |
 //! | 64 | 2 each | slots: offsets of the cells, in key order among the entries alive at any version |
@@ -135,6 +135,38 @@ pub(crate) fn set_u64(bytes: &mut [u8], at: usize, value: u64) {
 
 pub(crate) fn set_u16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
+}
+
+/// The versions in an image that belong to its writing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stamp {
+    /// The version that writes it.
+    pub(crate) ver: u64,
+    /// The version that this one began from.
+    pub(crate) from: u64,
+    /// The newest durable version.
+    pub(crate) durable: u64,
+}
+
+impl Stamp {
+    /// The most versions that may lie between a version and the one it began from.
+    pub(crate) const FARTHEST: u64 = u16::MAX as u64;
+
+    /// Puts it into an image that is not sealed yet.
+    pub(crate) fn put(self, image: &mut Image) {
+        set_u64(image, 32, self.ver);
+        set_u64(image, 40, self.durable);
+        let distance = u16::try_from(self.ver.saturating_sub(self.from)).unwrap_or(0);
+        set_u16(image, 54, distance);
+    }
+}
+
+/// The version that the transaction of an image began from, if it is known.
+pub(crate) fn from_of(image: &Image) -> Option<u64> {
+    let distance = u64::from(u16_at(image, 54));
+    u64_at(image, 32)
+        .checked_sub(distance)
+        .filter(|_| distance > 0)
 }
 
 /// A page as it is on disk.

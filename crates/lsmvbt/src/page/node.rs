@@ -11,8 +11,8 @@ use super::abbreviated::{Abbreviated, Numbers};
 use super::cell::{self, Shape};
 use super::spans::{Spans, With};
 use super::{
-    CAPACITY, HEADER, Image, PADDING, PageType, kind_byte, kind_from, set_u16, set_u32, set_u64,
-    u16_at, u32_at, u64_at, verify,
+    CAPACITY, HEADER, Image, PADDING, PageType, Stamp, kind_byte, kind_from, set_u16, set_u32,
+    set_u64, u16_at, u32_at, u64_at, verify,
 };
 use crate::error::{Error, Result};
 use crate::payloads::{Payloads, Sought, Span};
@@ -420,7 +420,7 @@ impl Node {
     ///
     /// # Errors
     /// `TooBig` if it does not fit: a defect of the tree, found before anything is written.
-    pub(crate) fn encode(&self, salt: u64, ver: u64, durable: u64) -> Result<Box<Image>> {
+    pub(crate) fn encode(&self, salt: u64, stamp: Stamp) -> Result<Box<Image>> {
         let mut image: Box<Image> = Box::new([0; PAGE_SIZE]);
         set_u32(&mut image[..], 4, self.page.0);
         set_u64(&mut image[..], 8, salt);
@@ -429,8 +429,7 @@ impl Node {
         image[19] = kind_byte(self.tree_kind);
         set_u32(&mut image[..], 20, self.tree);
         set_u64(&mut image[..], 24, self.birth);
-        set_u64(&mut image[..], 32, ver);
-        set_u64(&mut image[..], 40, durable);
+        stamp.put(&mut image);
         set_u32(&mut image[..], 60, self.next);
         if !self.fits() {
             return Err(Error::TooBig("a node for its page"));

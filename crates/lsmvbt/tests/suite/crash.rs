@@ -32,8 +32,12 @@ struct Run {
     file: MemoryFile,
     torn: Torn,
     handles: Handles,
-    /// States that a crash may leave: the newest durable one, and the later ones.
+    /// States that a power cut may leave: the newest durable one, and the later ones.
     candidates: Vec<Model>,
+    /// How many of the newest of them may be there: fewer where only processes have died.
+    newest: Option<usize>,
+    /// Whether the state has been found since the last crash.
+    found: bool,
     model: Model,
     /// Whether the last of `candidates` is being committed.
     committing: bool,
@@ -147,12 +151,15 @@ impl Run {
     fn recognize(&mut self, db: &mut Db) -> Result<()> {
         let view = db.snapshot()?;
         let found = read_all(db, view.version())?;
-        let known = self.candidates.contains(&found);
-        assert!(
-            known,
-            "recovery found a state that was never committed, or lost one"
-        );
+        let states = self.candidates.len();
+        let first = states - self.newest.take().unwrap_or(states).min(states);
+        let known = self.candidates[first..].iter().rposition(|c| *c == found);
+        let Some(known) = known else {
+            panic!("recovery found a state that was never committed, or lost one")
+        };
+        self.candidates.truncate(first + known + 1);
         self.model = found;
+        self.found = true;
         self.settle(db)
     }
 
@@ -169,11 +176,11 @@ impl Run {
     /// commit is there, or nothing.
     fn take_over(&mut self, db: &mut Db) -> Result<()> {
         self.tally.taken_over += 1;
-        let committing = std::mem::take(&mut self.committing);
         db.begin_write()?;
         db.rollback()?;
         let view = db.snapshot()?;
         let found = read_all(db, view.version())?;
+        let committing = std::mem::take(&mut self.committing);
         let next = committing.then(|| self.candidates.pop()).flatten();
         if found != self.model {
             assert_eq!(Some(&found), next.as_ref(), "half a commit");
@@ -186,10 +193,17 @@ impl Run {
     /// Kills the machine or the processes.
     fn crash(&mut self) {
         self.tally.crashes += 1;
-        if self.random.chance(30) {
+        let committing = std::mem::take(&mut self.committing);
+        let found = std::mem::take(&mut self.found);
+        if self.random.chance(40) {
+            // The power is on: what was committed is there, and what was being committed may be.
+            if found {
+                self.newest = Some(1 + usize::from(committing));
+            }
             self.file.kill_all();
             return;
         }
+        self.newest = None;
         self.tally.power_cuts += 1;
         let how = if self.torn == Torn::Double {
             PowerCut::Torn
@@ -250,6 +264,8 @@ fn run(seed: u64, torn: Torn, handles: Handles) -> Tally {
         handles,
         candidates: vec![Model::default()],
         model: Model::default(),
+        newest: None,
+        found: false,
         committing: false,
         tally: Tally::default(),
         range,
@@ -263,7 +279,6 @@ fn run(seed: u64, torn: Torn, handles: Handles) -> Tally {
         run.file.kill_after(fuse);
         let worked = run.round();
         run.file.kill_after(None);
-        run.committing = false;
         match worked {
             Ok(()) => run.candidates = vec![run.model.clone()],
             Err(_) => {

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as MapEntry;
 use std::rc::Rc;
+use std::time::Duration;
 
 use lsmvbt::{
     Abbreviation, Cursor, Db, Durability, Error, Optimizations, Options, Payloads, Result, Seek,
@@ -297,10 +298,11 @@ pub fn random_value(random: &mut Random) -> Vec<u8> {
     vec![random.below(256) as u8; len as usize]
 }
 
-/// The default options, except the effect of a power cut on a page.
+/// The default options, except the effect of a power cut on a page. Nothing goes by the clock.
 pub fn options(torn: Torn) -> Options {
     Options {
         torn,
+        later: Duration::MAX,
         ..Options::default()
     }
 }

@@ -9,6 +9,7 @@ mod cursors;
 mod damage;
 mod drive;
 mod full;
+mod kills;
 mod map;
 mod model;
 mod pages;

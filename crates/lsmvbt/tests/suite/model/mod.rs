@@ -55,6 +55,12 @@ pub enum Mutant {
     NoFlushOfMarks,
     /// Without a flush after each commit, the record names only its own commit's pages.
     RecordOfOneCommit,
+    /// The page with the newest record is not the last one that the next commit writes.
+    RecordInTheMiddle,
+    /// It may be spilled.
+    RecordSpilled,
+    /// A page of any later version counts as a page of the commit before the broken one.
+    AnyLaterPage,
     /// The recovered state is not flushed before the next write.
     NoFlushOfFound,
     /// Recovery does not flush what it has undone before it writes the header.
@@ -152,6 +158,8 @@ struct Page {
 struct Image {
     page: Page,
     ver: u64,
+    /// The version that its transaction began from.
+    from: u64,
     base: u64,
     record: Option<Vec<(u32, u64)>>,
     id: u64,
@@ -200,6 +208,8 @@ struct Engine {
     durable: u64,
     next: u64,
     group: BTreeMap<u32, u64>,
+    /// The page with the newest record.
+    carrier: u32,
     marks: BTreeSet<u32>,
     free: BTreeSet<u32>,
     quarantine: BTreeSet<u32>,
@@ -399,6 +409,9 @@ fn every_rule_is_needed() {
         Mutant::RecordOfOneCommit,
         Mutant::NoFlushOfFound,
         Mutant::NoFlushOfUndone,
+        Mutant::RecordInTheMiddle,
+        Mutant::RecordSpilled,
+        Mutant::AnyLaterPage,
     ];
     let double = [
         Mutant::NoFlushOfFound,

@@ -19,6 +19,7 @@ impl Engine {
         let image = Rc::new(Image {
             page,
             ver: 1,
+            from: 1,
             base: 1,
             record: None,
             id: 0,
@@ -61,6 +62,7 @@ impl Engine {
             durable: 0,
             next: 0,
             group: BTreeMap::new(),
+            carrier: 0,
             marks: BTreeSet::new(),
             free: BTreeSet::new(),
             quarantine: BTreeSet::new(),
@@ -190,31 +192,42 @@ impl Engine {
         })
     }
 
-    /// The version whose state is recovered.
-    fn decide(&self, top: u64, floor: u64, images: &BTreeMap<u32, Rc<Image>>) -> u64 {
+    /// True if the pages of a commit are there, or newer ones.
+    fn is_whole(&self, version: u64, images: &BTreeMap<u32, Rc<Image>>) -> bool {
         let record = images
             .values()
-            .filter(|i| i.ver == top)
+            .filter(|i| i.ver == version)
             .find_map(|i| i.record.as_ref());
-        let complete = record.is_some_and(|record| {
+        record.is_some_and(|record| {
             self.is(Mutant::NoList)
                 || record.iter().all(|(page, id)| match self.disk.page(*page) {
                     None => false,
-                    Some(i) if self.is(Mutant::NoChecksum) => i.ver == top,
-                    Some(i) => i.id == *id,
+                    Some(i) if self.is(Mutant::NoChecksum) => i.ver >= version,
+                    Some(i) => i.id == *id || i.ver > version,
                 })
-        });
-        if complete {
-            top
-        } else if self.is(Mutant::PreviousVersion) {
-            top - 1
+        })
+    }
+
+    /// The version whose state is recovered.
+    fn decide(&self, top: u64, floor: u64, images: &BTreeMap<u32, Rc<Image>>) -> u64 {
+        if self.is_whole(top, images) {
+            return top;
+        }
+        if self.is(Mutant::PreviousVersion) {
+            return top - 1;
+        }
+        let bases = images.values().map(|i| i.base);
+        let durable = bases.max().unwrap_or(floor).max(floor);
+        let with_record = images.values().filter(|i| i.record.is_some());
+        let before = with_record.map(|i| i.ver).filter(|ver| *ver < top).max();
+        let before = before.unwrap_or(0).max(durable);
+        let mut later = images.values().filter(|i| i.ver > before);
+        if (self.is(Mutant::AnyLaterPage) || later.all(|i| i.from == before))
+            && self.is_whole(before, images)
+        {
+            before
         } else {
-            images
-                .values()
-                .map(|i| i.base)
-                .max()
-                .unwrap_or(floor)
-                .max(floor)
+            durable
         }
     }
 
@@ -230,6 +243,7 @@ impl Engine {
         Rc::new(Image {
             page,
             ver,
+            from: state,
             base,
             record: None,
             id: self.id(),

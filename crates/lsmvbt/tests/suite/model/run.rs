@@ -50,6 +50,10 @@ struct Run {
     world: World,
     /// Worlds that a crash may leave.
     candidates: Vec<World>,
+    /// How many of the newest of them may be there: fewer where only the process has died.
+    newest: Option<usize>,
+    /// Whether the last of them is being committed.
+    committing: bool,
     values: u64,
     shown: BTreeMap<u64, World>,
 }
@@ -62,6 +66,8 @@ impl Run {
             mutant,
             world: World::new(),
             candidates: vec![World::new()],
+            newest: None,
+            committing: false,
             values: 0,
             shown: BTreeMap::new(),
         }
@@ -108,7 +114,9 @@ impl Run {
     /// Opens again, after a crash with more crashes on the way.
     fn again(&mut self, engine: Engine, crashed: bool) -> Result<Engine, String> {
         let (mut disk, mut random, mut ids) = (engine.disk, engine.random, engine.ids);
-        if crashed && !self.random.chance(30) {
+        self.newest = Some(1 + usize::from(std::mem::take(&mut self.committing)));
+        if crashed && !self.random.chance(40) {
+            self.newest = None;
             disk.power_cut(&mut self.random);
         }
         for attempt in 0.. {
@@ -129,6 +137,7 @@ impl Run {
                         return Err(what);
                     }
                     if self.random.chance(70) {
+                        self.newest = None;
                         disk.power_cut(&mut self.random);
                     }
                 }
@@ -139,9 +148,13 @@ impl Run {
 
     fn accept(&mut self, mut engine: Engine) -> Step<Engine> {
         let found = engine.scan(engine.current, &mut BTreeSet::new())?;
-        if !self.candidates.contains(&found) {
+        let states = self.candidates.len();
+        let first = states - self.newest.take().unwrap_or(states).min(states);
+        let known = self.candidates[first..].iter().rposition(|c| *c == found);
+        let Some(known) = known else {
             return bug("recovery found neither an old state nor a new one");
-        }
+        };
+        self.candidates.truncate(first + known + 1);
         self.world = found;
         if self.random.chance(50) {
             engine.sweep()?;
@@ -172,7 +185,9 @@ impl Run {
             } else {
                 self.candidates.push(new.clone());
                 let flush = self.random.chance(flush);
+                self.committing = true;
                 engine.commit(flush)?;
+                self.committing = false;
                 self.world = new;
                 sum.commits += 1;
             }

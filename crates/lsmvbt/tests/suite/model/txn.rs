@@ -72,10 +72,12 @@ impl Engine {
 
     fn image(&mut self, page: u32, record: Option<Vec<(u32, u64)>>) -> Step<Image> {
         let (ver, base, id) = (self.version(), self.durable, self.id());
+        let from = self.txn()?.base;
         match self.txn()?.dirty.get(&page) {
             Some(p) => Ok(Image {
                 page: p.clone(),
                 ver,
+                from,
                 base,
                 record,
                 id,
@@ -88,6 +90,9 @@ impl Engine {
     pub fn spill(&mut self) -> Step<()> {
         let mut pages: Vec<u32> = self.txn()?.dirty.keys().copied().collect();
         pages.sort_unstable();
+        if !self.is(Mutant::RecordSpilled) {
+            pages.retain(|page| *page != self.carrier);
+        }
         if self.double || pages.is_empty() {
             return Ok(());
         }
@@ -133,6 +138,10 @@ impl Engine {
         group.insert(carrier, image.id);
         images.push((carrier, image));
         self.shuffle(&mut images);
+        if !self.is(Mutant::RecordInTheMiddle) {
+            images.sort_by_key(|(page, _)| *page == self.carrier);
+        }
+        self.carrier = carrier;
         for (page, image) in images {
             self.disk
                 .write(Place::Page(page), Block::Page(Rc::new(image)))?;
