@@ -50,6 +50,7 @@ impl Core {
 
     /// Writes the next header and its maps; not flushed. Never two of them in flight.
     pub(crate) fn write_header(&mut self, mut next: Header, free: Option<&FreeMap>) -> Result<()> {
+        self.check_poison()?;
         self.flush_what_was_found()?;
         next.seq = self.header.seq + 1;
         self.store(HEADER_SEQ, 0)?;

@@ -14,7 +14,7 @@ use crate::freemap::FreeMap;
 use crate::header::Header;
 use crate::page::{Image, Node, NodeRef, PageType, Stamp};
 use crate::readers::{Held, Keep};
-use crate::shared::{self, CURRENT, DURABLE, EPOCH, POISON, RING_HEAD};
+use crate::shared::{self, AGAIN, CURRENT, DURABLE, EPOCH, POISON, RING_HEAD};
 use crate::storage::{READERS, Storage};
 use crate::types::{Options, PAGE_SIZE, PageNo, Stats, TreeKind};
 
@@ -175,12 +175,16 @@ impl Core {
     }
 
     pub(crate) fn flush_storage(&mut self) -> Result<()> {
+        // After a failed flush the kernel reports success for the next one.
+        self.check_poison()?;
         self.stats.flushes += 1;
-        // After a failed flush the kernel may report success for the next one.
+        let again = self.load(AGAIN)?;
+        // A handle that dies in the flush takes its error along.
+        self.store(AGAIN, 1)?;
         let flushed = self.storage.sync().map_err(Error::io("flushing"));
         flushed.map_err(|e| self.poison(e))?;
         self.header_flushed = true;
-        Ok(())
+        self.store(AGAIN, again)
     }
 
     pub(crate) fn txn(&mut self) -> Result<&mut Txn> {
@@ -294,6 +298,8 @@ impl Core {
         let mut tries = 0;
         loop {
             let image = self.read_image(page)?;
+            // The page cache may have dropped what a failed flush has left there.
+            self.check_poison()?;
             match Node::decode(&image, PageNo(page), self.salt) {
                 Ok(node) => {
                     let node = Arc::new(node);

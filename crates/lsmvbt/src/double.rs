@@ -31,9 +31,11 @@ const TORN_DOUBLE: u64 = 2;
 const SLOT_TYPE: u8 = 7;
 
 /// A slot that is whole: for each page, the place of its image.
-struct SlotContent {
+pub(crate) struct SlotContent {
     version: u64,
-    places: Vec<(u32, u32)>,
+    pub(crate) places: Vec<(u32, u32)>,
+    /// The pages of the slot that it takes, heads included.
+    pub(crate) pages: Vec<u32>,
 }
 
 /// Whether pages must go to a slot first.
@@ -215,7 +217,7 @@ impl Core {
 
     /// Reads a slot: version, and page and place of each image. `None` if it is not whole, or not
     /// newer than `than`.
-    fn read_slot(&mut self, slot: u32, than: u64) -> Result<Option<SlotContent>> {
+    pub(crate) fn read_slot(&mut self, slot: u32, than: u64) -> Result<Option<SlotContent>> {
         let Some(slots) = Slots::of(&self.header) else {
             return Ok(None);
         };
@@ -264,7 +266,13 @@ impl Core {
             }
             places.push((page, at));
         }
-        Ok(Some(SlotContent { version, places }))
+        let all = head_page + places.len() as u32;
+        let pages = (0..all).map(|number| slots.page(slot, number)).collect();
+        Ok(Some(SlotContent {
+            version,
+            places,
+            pages,
+        }))
     }
 
     /// Writes the slots' images in place, where they are not there already. Versions up to

@@ -27,6 +27,7 @@
 use std::collections::BTreeSet;
 
 use crate::error::{Error, Result};
+use crate::freemap::{MAP_AT, SPAN};
 use crate::page::{Image, set_u32, set_u64, u32_at, u64_at};
 use crate::slots::Slots;
 use crate::types::{PAGE_SIZE, PageNo};
@@ -93,6 +94,15 @@ impl Header {
     /// Where this header stands.
     pub(crate) fn page(&self) -> PageNo {
         PageNo(if self.seq % 2 == 1 { 0 } else { 1 })
+    }
+
+    /// The pages of the maps that count.
+    pub(crate) fn map_pages(&self) -> impl Iterator<Item = (u32, MapRef)> {
+        let spans = self.maps.iter().zip(0u32..);
+        spans.filter_map(|(map, span)| {
+            let within = MAP_AT.get(usize::from(map.copy))?;
+            Some((span * SPAN + within, *map))
+        })
     }
 
     pub(crate) fn encode(&self) -> Result<Box<Image>> {

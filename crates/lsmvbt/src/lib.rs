@@ -31,6 +31,7 @@
 //! The engine knows nothing of SQLite. It reaches the outside only through [`Storage`]. There is no
 //! global state, and no unsafe code outside of the mapping of shared memory.
 
+mod again;
 mod cache;
 mod commit;
 mod core;
@@ -43,6 +44,7 @@ mod header;
 mod page;
 mod payloads;
 mod readers;
+mod records;
 mod recover;
 mod shared;
 mod slots;

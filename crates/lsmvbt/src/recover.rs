@@ -23,8 +23,8 @@ use crate::freemap::{FIRST, FreeMap, is_fixed};
 use crate::header::{Header, MAGIC, Marks, REGION};
 use crate::page::{self, Image, Node, PageType, Stamp, u64_at};
 use crate::shared::{
-    self, CURRENT, DURABLE, EPOCH, FREE_SEQ, HEADER_SEQ, HWM, NEXT, POISON, READY, SETTLED, SLOT,
-    WRITING,
+    self, AGAIN, CURRENT, DURABLE, EPOCH, FREE_SEQ, HEADER_SEQ, HWM, NEXT, POISON, READY, SETTLED,
+    SLOT, WRITING,
 };
 use crate::slots::Slots;
 use crate::storage::{Lock, LockMode, READERS, Storage};
@@ -38,15 +38,15 @@ const OPEN_TRIES: u32 = 2000;
 const AT_ONCE: usize = 8;
 
 /// The data of a page that recovery needs.
-struct Seen {
-    page: u32,
-    kind: u8,
+pub(crate) struct Seen {
+    pub(crate) page: u32,
+    pub(crate) kind: u8,
     birth: u64,
-    ver: u64,
-    from: Option<u64>,
-    base: u64,
-    crc: u32,
-    carries: bool,
+    pub(crate) ver: u64,
+    pub(crate) from: Option<u64>,
+    pub(crate) base: u64,
+    pub(crate) crc: u32,
+    pub(crate) carries: bool,
 }
 
 fn seen(image: &Image, page: u32, salt: u64) -> Option<Seen> {
@@ -156,6 +156,7 @@ impl Core {
 
     fn open_first(&mut self) -> Result<()> {
         self.store(READY, 0)?;
+        self.store(AGAIN, 1)?;
         for word in [POISON, WRITING, SETTLED, SLOT, DURABLE, CURRENT, HWM] {
             self.store(word, 0)?;
         }
@@ -166,6 +167,7 @@ impl Core {
         self.header = match self.read_header() {
             Err(Error::NotADatabase | Error::Damaged { .. }) if self.never_formatted()? => {
                 self.format()?;
+                self.store(AGAIN, 0)?;
                 self.read_header()?
             }
             header => header?,
@@ -336,11 +338,23 @@ impl Core {
 
     /// Recovers. `published`: a version that is known to be whole, 0 if none is known.
     fn recover(&mut self, published: u64) -> Result<()> {
+        let again = self.load(AGAIN)? != 0;
+        if again {
+            self.write_header_again()?;
+            self.write_slots_again()?;
+        }
         let (redone, next_slot) = self.redo_slots(published)?;
         if published == 0 {
             self.store(SLOT, u64::from(next_slot))?;
         }
         let pages = self.look_at_regions()?;
+        if again {
+            // Pages of commits through slots are in place again, and as durable as their slots.
+            if redone.is_none() {
+                self.write_pages_again(&pages)?;
+            }
+            self.store(AGAIN, 0)?;
+        }
         // A settled version is durable and in place: a commit through a slot, which carries no
         // record to identify it.
         let floor = self.header.floor.max(self.header.settled).max(published);
@@ -417,7 +431,7 @@ impl Core {
     }
 
     /// Reads the marked regions; not the slots.
-    fn look_at_regions(&mut self) -> Result<Vec<Seen>> {
+    pub(crate) fn look_at_regions(&mut self) -> Result<Vec<Seen>> {
         let size = self
             .storage
             .size()
@@ -458,61 +472,6 @@ impl Core {
             }
         }
         Ok(found)
-    }
-
-    /// The version from which the broken commit `top` began, if it is complete and newer than
-    /// `durable`. Pages that `top` has written again count. They still have all of that version,
-    /// because a transaction keeps what its beginning sees.
-    fn whole_before(&mut self, top: u64, durable: u64, pages: &[Seen]) -> Result<u64> {
-        let carriers = pages.iter().filter(|s| s.carries && s.ver < top);
-        let before = carriers.map(|s| s.ver).max().unwrap_or(0);
-        let mut later = pages.iter().filter(|s| s.ver > before);
-        if before > durable
-            && later.all(|s| s.from == Some(before))
-            && self.is_complete(before, pages)?
-        {
-            return Ok(before);
-        }
-        Ok(durable)
-    }
-
-    /// True if the commit of version `version` is complete. A page that is newer counts as one of
-    /// its pages: see [`Core::whole_before`].
-    fn is_complete(&mut self, version: u64, pages: &[Seen]) -> Result<bool> {
-        let Some(carrier) = pages.iter().find(|s| s.ver == version && s.carries) else {
-            return Ok(false);
-        };
-        let image = self.read_image(carrier.page)?;
-        let Some(mut record) = page::record_of(&image) else {
-            return Ok(false);
-        };
-        let there = |page: u32, crc: u32| {
-            pages
-                .binary_search_by_key(&page, |s| s.page)
-                .is_ok_and(|i| pages[i].crc == crc || pages[i].ver > version)
-        };
-        // A list page is used once: the number of pages is a sufficient limit.
-        for _ in 0..=pages.len() {
-            if !record.pages.iter().all(|(page, crc)| there(*page, *crc)) {
-                return Ok(false);
-            }
-            if record.list == 0 {
-                return Ok(true);
-            }
-            let list = record.list;
-            let known = pages
-                .binary_search_by_key(&list, |s| s.page)
-                .map(|i| &pages[i]);
-            if !known.is_ok_and(|s| s.kind == PageType::Record.byte() && s.ver == version) {
-                return Ok(false);
-            }
-            let image = self.read_image(list)?;
-            let Some(next) = page::record_of(&image) else {
-                return Ok(false);
-            };
-            record = next;
-        }
-        Ok(false)
     }
 
     fn undo_page(&mut self, s: &Seen, state: u64, top: u64) -> Result<()> {
@@ -611,6 +570,7 @@ impl Core {
         if self.header.marks.is_empty() && self.header.floor == current {
             return Ok(());
         }
+        self.write_again()?;
         // It also covers the pages that `double` has written in place.
         self.flush_storage()?;
         self.now_durable(current)?;

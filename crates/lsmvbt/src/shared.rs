@@ -16,6 +16,7 @@
 //! | 11 | the slot that the next commit takes, of `double` |
 //! | 12 | the setting of all handles for page writes: 1 [`crate::Torn::Trust`], 2 [`crate::Torn::Double`] |
 //! | 13 | number of changes to the free map here |
+//! | 14 | 1 while a flush is under way, and until what only the page cache may hold is written again: see [`crate::again`] |
 //! | 16-20 | read marks: the oldest version read under each; 0 if unused |
 //! | 24-28 | the newest version read under each |
 //! | 64-511 | free bitmap, a bit a page: includes pages freed since the newest durable commit, so use it after a flush |
@@ -42,6 +43,7 @@ pub(crate) const HEADER_SEQ: usize = 10;
 pub(crate) const SLOT: usize = 11;
 pub(crate) const TORN: usize = 12;
 pub(crate) const FREE_SEQ: usize = 13;
+pub(crate) const AGAIN: usize = 14;
 pub(crate) const MARK_LOW: usize = 16;
 pub(crate) const MARK_HIGH: usize = 24;
 /// The start of the free bitmap, its first words, and the place where it goes on.

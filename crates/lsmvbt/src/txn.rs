@@ -56,7 +56,8 @@ impl Core {
             self.recover_live()?;
         }
         self.catch_up()?;
-        self.learn_torn()
+        self.learn_torn()?;
+        self.write_again()
     }
 
     fn begin_locked(&mut self, from: Option<u64>) -> Result<u64> {

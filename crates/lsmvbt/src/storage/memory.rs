@@ -3,6 +3,9 @@
 //! Unsynced writes are kept apart, every version of every page. A power cut keeps any subset of
 //! them, also an older write of a page without a newer one. It may tear pages at 512 bytes. A fuse
 //! kills a handle before or after any write or flush, as `kill -9` would.
+//!
+//! A flush can fail, as on Linux: the pages that were dirty count as clean. Reads get them from the
+//! page cache, until it drops them. No later flush makes them durable.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -28,6 +31,8 @@ pub enum PowerCut {
 struct State {
     durable: BTreeMap<u64, Block>,
     pending: BTreeMap<u64, Vec<Block>>,
+    /// Clean pages of the page cache that a failed flush has left: they are not on the device.
+    stale: BTreeMap<u64, Block>,
     size: u64,
     durable_size: u64,
     shared: HashMap<usize, u64>,
@@ -35,7 +40,8 @@ struct State {
     next_handle: u64,
     open: Vec<u64>,
     fuse: Option<u64>,
-    fail_sync: bool,
+    /// The number of flushes that succeed before all fail.
+    fail_syncs: Option<u64>,
     capacity: Option<u64>,
     atomic: u32,
     writes: u64,
@@ -95,9 +101,29 @@ impl MemoryFile {
         self.state().fuse = ticks;
     }
 
-    /// From now on every flush fails, and the writes that it would have made durable are lost.
+    /// From now on every flush fails. The writes that it would have made durable stay in the page
+    /// cache alone.
     pub fn fail_syncs(&self, fail: bool) {
-        self.state().fail_sync = fail;
+        self.state().fail_syncs = fail.then_some(0);
+    }
+
+    /// The same after this number of flushes that succeed.
+    pub fn fail_syncs_after(&self, good: u64) {
+        self.state().fail_syncs = Some(good);
+    }
+
+    /// Whether the next flush fails.
+    pub fn fails_syncs(&self) -> bool {
+        self.state().fail_syncs == Some(0)
+    }
+
+    /// The page cache drops clean pages, except those that `keeps` names: reads get what is on the
+    /// device. True if that may differ.
+    pub fn drop_page_cache(&self, keeps: &mut dyn FnMut(u64) -> bool) -> bool {
+        let mut s = self.state();
+        let before = s.stale.len();
+        s.stale.retain(|page, _| keeps(*page));
+        s.stale.len() < before
     }
 
     /// No write makes the file larger than this number of bytes: the disk is full then. `None`: no
@@ -121,6 +147,7 @@ impl MemoryFile {
     pub fn power_cut(&self, how: PowerCut, choose: &mut dyn FnMut(u64) -> u64) {
         self.kill_all();
         let mut s = self.state();
+        s.stale.clear();
         let keep_of_100 = choose(101);
         let pending = std::mem::take(&mut s.pending);
         for (page, writes) in pending {
@@ -175,6 +202,7 @@ impl MemoryFile {
     pub fn set_bytes(&self, bytes: &[u8]) {
         let mut s = self.state();
         s.pending.clear();
+        s.stale.clear();
         s.durable.clear();
         for (page, chunk) in bytes.chunks(PAGE_SIZE).enumerate() {
             let mut block: Block = Box::new([0; PAGE_SIZE]);
@@ -220,6 +248,7 @@ impl State {
         self.pending
             .get(&page)
             .and_then(|w| w.last())
+            .or_else(|| self.stale.get(&page))
             .or_else(|| self.durable.get(&page))
     }
 
@@ -289,6 +318,7 @@ impl Storage for Handle {
             let mut block: Block = Box::new([0; PAGE_SIZE]);
             block.copy_from_slice(chunk);
             s.pending.entry(page).or_default().push(block);
+            s.stale.remove(&page);
             s.size = s.size.max(end);
             s.writes += 1;
             s.tick(self.id)?;
@@ -300,10 +330,14 @@ impl Storage for Handle {
         let mut s = self.file.state();
         s.alive(self.id)?;
         s.tick(self.id)?;
-        if s.fail_sync {
-            s.pending.clear();
+        if s.fail_syncs == Some(0) {
+            for (page, mut writes) in std::mem::take(&mut s.pending) {
+                s.stale.extend(writes.pop().map(|last| (page, last)));
+            }
+            s.tick(self.id)?;
             return Err(io::Error::other("the flush failed"));
         }
+        s.fail_syncs = s.fail_syncs.map(|good| good - 1);
         for (page, mut writes) in std::mem::take(&mut s.pending) {
             if let Some(last) = writes.pop() {
                 s.durable.insert(page, last);

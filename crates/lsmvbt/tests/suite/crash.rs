@@ -15,6 +15,8 @@ struct Tally {
     taken_over: u64,
     commits: u64,
     spilled: u64,
+    failed_flushes: u64,
+    evictions: u64,
 }
 
 /// The handles that have the database open.
@@ -67,6 +69,9 @@ impl Run {
         let mut seen: Vec<Seen> = Vec::new();
         let mut operations = 0;
         let mut other = None;
+        if self.random.chance(15) {
+            self.file.fail_syncs_after(self.random.below(30));
+        }
         if self.handles != Handles::One {
             let options = self.options();
             other = Some(Db::open(self.file.storage(), options)?);
@@ -195,6 +200,16 @@ impl Run {
         self.tally.crashes += 1;
         let committing = std::mem::take(&mut self.committing);
         let found = std::mem::take(&mut self.found);
+        self.file.fail_syncs(false);
+        if self.random.chance(50) {
+            let random = &mut self.random;
+            if self.file.drop_page_cache(&mut |_| random.chance(50)) {
+                self.tally.evictions += 1;
+                self.newest = None;
+                self.file.kill_all();
+                return;
+            }
+        }
         if self.random.chance(40) {
             // The power is on: what was committed is there, and what was being committed may be.
             if found {
@@ -221,9 +236,14 @@ impl Run {
             let most = *self.random.pick(&[4, 30]);
             let fuse = (attempt < 5 && self.random.chance(60)).then(|| 1 + self.random.below(most));
             self.file.kill_after(fuse);
+            let fails = attempt < 5 && self.random.chance(15);
+            if fails {
+                self.file.fail_syncs_after(self.random.below(3));
+            }
             let options = self.options();
             let opened = Db::open(self.file.storage(), options);
             self.file.kill_after(None);
+            self.file.fail_syncs(false);
             match opened {
                 Ok(mut db) => {
                     self.recognize(&mut db).unwrap();
@@ -240,13 +260,10 @@ impl Run {
                     return;
                 }
                 Err(e) => {
-                    assert!(fuse.is_some(), "recovery failed: {e}");
+                    assert!(fuse.is_some() || fails, "recovery failed: {e}");
                     self.tally.in_recovery += 1;
-                    if self.random.chance(70) {
-                        self.crash();
-                    } else {
-                        self.file.kill_all();
-                    }
+                    self.tally.failed_flushes += u64::from(fails);
+                    self.crash();
                 }
             }
         }
@@ -279,8 +296,12 @@ fn run(seed: u64, torn: Torn, handles: Handles) -> Tally {
         run.file.kill_after(fuse);
         let worked = run.round();
         run.file.kill_after(None);
+        run.tally.failed_flushes += u64::from(run.file.fails_syncs());
         match worked {
-            Ok(()) => run.candidates = vec![run.model.clone()],
+            Ok(()) => {
+                run.candidates = vec![run.model.clone()];
+                run.file.fail_syncs(false);
+            }
             Err(_) => {
                 run.crash();
                 run.recover();
@@ -301,6 +322,8 @@ fn runs(torn: Torn, handles: Handles) {
         sum.taken_over += tally.taken_over;
         sum.commits += tally.commits;
         sum.spilled += tally.spilled;
+        sum.failed_flushes += tally.failed_flushes;
+        sum.evictions += tally.evictions;
     }
     // Found once: a clean close allowed reuse of the number of a spilled, rolled-back transaction.
     // Another time, a settled commit through a slot was undone because it has no record.

@@ -154,6 +154,7 @@ fn a_failed_flush_stops_everybody_until_all_have_closed() {
     file.fail_syncs(true);
     assert!(matches!(a.commit(Durability::Flush), Err(Error::Io { .. })));
     file.fail_syncs(false);
+    file.drop_page_cache(&mut |_| false);
     assert!(matches!(a.begin_write(), Err(Error::Poisoned)));
     assert!(matches!(b.begin_write(), Err(Error::Poisoned)));
     assert!(matches!(b.snapshot(), Err(Error::Poisoned)));

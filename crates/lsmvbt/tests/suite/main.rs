@@ -8,6 +8,7 @@ mod crash;
 mod cursors;
 mod damage;
 mod drive;
+mod flushes;
 mod full;
 mod kills;
 mod map;

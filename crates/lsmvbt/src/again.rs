@@ -1,0 +1,113 @@
+//! Writing again what only the page cache may hold.
+//!
+//! After a failed flush Linux counts the pages that were dirty as clean. Reads still find them, and
+//! the next flush succeeds without them. The handle that gets the error poisons the shared memory.
+//! But it may die in the flush, or be the last one. So a handle that opens an unclean database, or
+//! finds that another one died in a flush, believes no page that it only finds. It writes again
+//! what no successful flush has covered. Then the pages are dirty, and the next flush counts.
+//!
+//! That is the header with its maps, the pages newer than the newest durable version, the slots of
+//! `double`, and the pages in place whose images the slots have. [`crate::shared::AGAIN`] says that
+//! it is still to be done.
+
+use std::collections::BTreeSet;
+
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::page;
+use crate::recover::Seen;
+use crate::shared::{AGAIN, CURRENT, DURABLE};
+use crate::types::PageNo;
+
+impl Core {
+    /// The next writer, in a database without a broken commit: writes everything again and flushes
+    /// it, if that is still to be done. The caller must hold WRITE, or be alone.
+    pub(crate) fn write_again(&mut self) -> Result<()> {
+        if self.load(AGAIN)? == 0 {
+            return Ok(());
+        }
+        self.write_header_again()?;
+        self.write_slots_again()?;
+        let pages = self.look_at_regions()?;
+        self.write_pages_again(&pages)?;
+        self.flush_storage()?;
+        let current = self.load(CURRENT)?;
+        self.now_durable(current)?;
+        self.store(AGAIN, 0)
+    }
+
+    /// Writes the header and its maps again, in the same places.
+    pub(crate) fn write_header_again(&mut self) -> Result<()> {
+        let header = self.header.clone();
+        for (at, map) in header.map_pages() {
+            let image = self.read_image(at)?;
+            if page::crc_of(&image) != map.crc {
+                // The page cache has dropped it, so the header is not the one on the device.
+                return Err(changed(at, "its free map is not that of the header"));
+            }
+            self.write_one_again(at, &image[..])?;
+            self.stats.header_pages_written += 1;
+        }
+        self.write_one_again(header.page().0, &header.encode()?[..])?;
+        self.stats.header_pages_written += 1;
+        self.header_flushed = false;
+        Ok(())
+    }
+
+    /// Writes the pages again that are newer than any version known to be durable.
+    pub(crate) fn write_pages_again(&mut self, pages: &[Seen]) -> Result<()> {
+        let bases = pages.iter().map(|s| s.base).max().unwrap_or(0);
+        let header = self.header.floor.max(self.header.settled);
+        let durable = bases.max(header).max(self.load(DURABLE)?);
+        for s in pages.iter().filter(|s| s.ver > durable) {
+            let image = self.read_image(s.page)?;
+            if page::crc_of(&image) != s.crc {
+                return Err(changed(s.page, "it changed during recovery"));
+            }
+            self.write_one_again(s.page, &image[..])?;
+            self.stats.pages_written += 1;
+            self.header_flushed = false;
+        }
+        Ok(())
+    }
+
+    /// Writes the slots again that are not settled, and the pages in place of which they have
+    /// images, as they are. Those that are torn, or older, are redone from the slots.
+    ///
+    /// No flush is needed in between. A page in place only has an image of a slot whose flush
+    /// succeeded.
+    pub(crate) fn write_slots_again(&mut self) -> Result<()> {
+        let mut in_place = BTreeSet::new();
+        for slot in [0, 1] {
+            let Some(content) = self.read_slot(slot, self.header.settled)? else {
+                continue;
+            };
+            for at in content.pages {
+                let image = self.read_image(at)?;
+                self.write_one_again(at, &image[..])?;
+                self.stats.slot_pages_written += 1;
+            }
+            in_place.extend(content.places.into_iter().map(|(page, _)| page));
+        }
+        for at in in_place {
+            let image = self.read_image(at)?;
+            if page::verify(&image, PageNo(at), self.salt).is_ok() {
+                self.write_one_again(at, &image[..])?;
+                self.stats.pages_written += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_one_again(&self, at: u32, image: &[u8]) -> Result<()> {
+        let writing = Error::io("writing a page again");
+        self.storage
+            .write_at(PageNo(at).offset(), image)
+            .map_err(writing)
+    }
+}
+
+fn changed(page: u32, what: &'static str) -> Error {
+    let page = PageNo(page);
+    Error::Damaged { page, what }
+}

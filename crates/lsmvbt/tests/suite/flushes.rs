@@ -1,0 +1,228 @@
+//! Failed flushes, as Linux has them: what was dirty is clean afterwards, in the page cache and
+//! perhaps nowhere else, and the next flush succeeds.
+
+use lsmvbt::{Db, Durability, Error, MemoryFile, Options, PowerCut, Torn, TreeId, TreeKind};
+
+use crate::drive::options;
+
+const TREE: TreeId = TreeId(1);
+/// Bytes of a value: one row a leaf, so that rows do not meet in a page.
+const LARGE: usize = 1200;
+
+fn open(file: &MemoryFile, torn: Torn) -> Db {
+    Db::open(file.storage(), options(torn)).unwrap()
+}
+
+fn put(db: &mut Db, key: i64, value: u8) -> lsmvbt::Result<()> {
+    db.begin_write()?;
+    db.put_integer(TREE, key, &[value; LARGE])?;
+    db.commit(Durability::Flush)?;
+    Ok(())
+}
+
+fn put_all(db: &mut Db, value: u8) -> lsmvbt::Result<()> {
+    db.begin_write()?;
+    for key in 0..40 {
+        db.put_integer(TREE, key, &[value; LARGE])?;
+    }
+    db.commit(Durability::Flush)?;
+    Ok(())
+}
+
+fn value(db: &mut Db, key: i64) -> u8 {
+    let view = db.snapshot().unwrap();
+    let value = db.get_integer(view.version(), TREE, key).unwrap();
+    value.map_or(0, |value| value[0])
+}
+
+/// A database of 40 rows, closed.
+fn made(torn: Torn) -> MemoryFile {
+    let file = MemoryFile::new();
+    let mut db = open(&file, torn);
+    db.begin_write().unwrap();
+    assert_eq!(db.create_tree(TreeKind::Integer).unwrap(), TREE);
+    for key in 0..40 {
+        db.put_integer(TREE, key, &[1; LARGE]).unwrap();
+    }
+    db.commit(Durability::Flush).unwrap();
+    db.close().unwrap();
+    file
+}
+
+/// All that no flush has covered is gone.
+fn power_cut(file: &MemoryFile) {
+    file.power_cut(PowerCut::Atomic, &mut |_| 0);
+}
+
+fn check(db: &mut Db) {
+    assert_eq!(db.check().unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn what_was_committed_before_a_failed_flush_is_there_after_it() {
+    for torn in [Torn::Trust, Torn::Double] {
+        for later in [1, 2, 3, 6] {
+            let file = made(torn);
+            let mut db = open(&file, torn);
+            for key in 0..5 {
+                put(&mut db, key, 2).unwrap();
+            }
+            file.fail_syncs(true);
+            put(&mut db, 20, 3).unwrap_err();
+            assert!(matches!(put(&mut db, 21, 3), Err(Error::Poisoned)));
+            file.fail_syncs(false);
+            // The next flush would succeed.
+            assert!(matches!(put(&mut db, 21, 3), Err(Error::Poisoned)));
+            drop(db);
+
+            let mut db = open(&file, torn);
+            let shown = value(&mut db, 20);
+            for key in 0..later {
+                put(&mut db, 30 + key, 4).unwrap();
+            }
+            power_cut(&file);
+            drop(db);
+            let mut db = open(&file, torn);
+            for key in 0..5 {
+                assert_eq!(value(&mut db, key), 2, "{torn:?}: a commit is gone");
+            }
+            for key in 0..later {
+                assert_eq!(value(&mut db, 30 + key), 4, "{torn:?}: a later one is gone");
+            }
+            assert_eq!(
+                value(&mut db, 20),
+                shown,
+                "{torn:?}: what was shown has changed"
+            );
+            check(&mut db);
+        }
+    }
+}
+
+#[test]
+fn a_handle_that_dies_in_a_failing_flush_leaves_nothing_that_is_believed() {
+    for torn in [Torn::Trust, Torn::Double] {
+        // At each step of a commit; with another handle that lives, or without.
+        for (fuse, lives) in (1..20).flat_map(|fuse| [(fuse, false), (fuse, true)]) {
+            let file = made(torn);
+            let mut db = open(&file, torn);
+            let mut other = lives.then(|| open(&file, torn));
+            for key in 0..3 {
+                put(&mut db, key, 2).unwrap();
+            }
+            file.fail_syncs(true);
+            file.kill_after(Some(fuse));
+            put(&mut db, 20, 3).unwrap_err();
+            file.kill_after(None);
+            file.fail_syncs(false);
+            drop(db);
+            // One that is opened afterwards has never heard of the error.
+            let mut db = match Db::open(file.storage(), options(torn)) {
+                Ok(db) => db,
+                Err(Error::Poisoned) => {
+                    drop(other.take());
+                    open(&file, torn)
+                }
+                Err(e) => panic!("{e}"),
+            };
+            let mut next = put(&mut db, 30, 4);
+            if matches!(next, Err(Error::Poisoned)) {
+                drop((db, other.take()));
+                db = open(&file, torn);
+                next = put(&mut db, 30, 4);
+            }
+            next.unwrap();
+            let shown = value(&mut db, 20);
+            power_cut(&file);
+            drop((db, other));
+            let mut db = open(&file, torn);
+            for key in 0..3 {
+                assert_eq!(
+                    value(&mut db, key),
+                    2,
+                    "{torn:?}, step {fuse}: a commit is gone"
+                );
+            }
+            assert_eq!(
+                value(&mut db, 30),
+                4,
+                "{torn:?}, step {fuse}: the later one is gone"
+            );
+            assert_eq!(value(&mut db, 20), shown, "{torn:?}, step {fuse}");
+            check(&mut db);
+        }
+    }
+}
+
+#[test]
+fn a_close_whose_flush_fails_leaves_nothing_that_is_believed() {
+    for torn in [Torn::Trust, Torn::Double] {
+        for good in 0..3 {
+            let file = made(torn);
+            let mut db = open(&file, torn);
+            for key in 0..5 {
+                put(&mut db, key, 2).unwrap();
+            }
+            // Its pages come free, so the free map is written at the close.
+            db.begin_write().unwrap();
+            for key in 5..20 {
+                assert!(db.delete_integer(TREE, key).unwrap());
+            }
+            db.commit(Durability::Flush).unwrap();
+            put(&mut db, 0, 2).unwrap();
+            file.fail_syncs_after(good);
+            let closed = db.close();
+            file.fail_syncs(false);
+            let mut db = open(&file, torn);
+            for key in 0..3 {
+                put(&mut db, 30 + key, 4).unwrap();
+            }
+            power_cut(&file);
+            drop(db);
+            let mut db = open(&file, torn);
+            for key in 0..5 {
+                assert_eq!(value(&mut db, key), 2, "{torn:?}, {good}: {closed:?}");
+            }
+            assert_eq!(value(&mut db, 32), 4, "{torn:?}, {good}: {closed:?}");
+            check(&mut db);
+        }
+    }
+}
+
+#[test]
+fn pages_that_leave_the_page_cache_after_a_failed_flush_change_no_answer() {
+    for torn in [Torn::Trust, Torn::Double] {
+        let file = made(torn);
+        let mut db = Db::open(
+            file.storage(),
+            Options {
+                cache_pages: 0,
+                ..options(torn)
+            },
+        )
+        .unwrap();
+        put(&mut db, 3, 2).unwrap();
+        let view = db.snapshot().unwrap();
+        file.fail_syncs(true);
+        put_all(&mut db, 3).unwrap_err();
+        file.fail_syncs(false);
+        file.drop_page_cache(&mut |_| false);
+        // The handle has no page left, and the file's are of no single version.
+        let read = db.get_integer(view.version(), TREE, 3);
+        assert!(matches!(read, Err(Error::Poisoned)), "{read:?}");
+        drop((view, db));
+        let mut db = open(&file, torn);
+        let shown = value(&mut db, 3);
+        // What was found is in the page cache alone no more.
+        file.drop_page_cache(&mut |_| false);
+        for key in 0..40 {
+            let expected = if shown == 3 {
+                3
+            } else {
+                1 + u8::from(key == 3)
+            };
+            assert_eq!(value(&mut db, key), expected, "{torn:?}");
+        }
+        check(&mut db);
+    }
+}
