@@ -41,6 +41,17 @@ final class Address
         return $uri;
     }
 
+    /** The path of the file that a path or a URI names. */
+    public static function pathOf(string $name): string
+    {
+        if (!str_starts_with($name, 'file:')) {
+            return $name;
+        }
+        $path = rawurldecode(preg_split('~[?#]~', substr($name, strlen('file:')))[0]);
+        // An empty host, or "localhost", may come before an absolute path.
+        return preg_replace('~^//(localhost)?/~', '/', $path);
+    }
+
     /** The mode that a URI names, or null. */
     public static function modeIn(string $path): ?string
     {

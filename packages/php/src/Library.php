@@ -35,7 +35,7 @@ final class Library
             );
     }
 
-    private static function hidden(): string
+    public static function hidden(): string
     {
         return Loader::takesUris() ? '' : ' that open_basedir allows';
     }

@@ -122,15 +122,7 @@ final class OneWrite
 
     private static function named(string $path, OneWriteException $error): OneWriteException
     {
-        $directory = dirname($path);
-        $isUri = str_starts_with($path, 'file:');
-        if (($error->getCode() & 0xFF) === self::CANNOT_OPEN && !$isUri) {
-            $why = is_dir($directory)
-                ? 'this process must be able to read and write the file and its directory'
-                : "make the directory $directory first";
-            $error = new OneWriteException("{$error->getMessage()}: $why", $error->getCode(), $error->getPrevious());
-        }
-        return OneWriteException::of($path, $error);
+        return OneWriteException::of($path, $error, Reason::andWayOut($path, $error->getMessage()));
     }
 
     /**

@@ -10,9 +10,9 @@ final class OneWriteException extends \RuntimeException
     private const BUSY = 5; // SQLITE_BUSY
 
     /** @internal */
-    public static function of(string $database, self $error): self
+    public static function of(string $database, self $error, string $wayOut = ''): self
     {
-        return new self("$database: {$error->getMessage()}", $error->getCode(), $error->getPrevious());
+        return new self("$database: {$error->getMessage()}$wayOut", $error->getCode(), $error->getPrevious());
     }
 
     /** @internal Whether another connection is in the way. */

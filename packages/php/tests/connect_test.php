@@ -129,13 +129,15 @@ return [
 
     'a file that cannot be opened is named, with the way out' => withEach(
         function (string $driver, string $path, Place $place) {
+            $missing = "$place->directory/not here";
+            $wayOut = "unable to open database file: there is no directory $missing: make it first";
+            fails("$missing/app.db: $wayOut", fn () => opened($driver, "$missing/app.db"));
+            if ($driver === 'PDO') {
+                $uri = "file:$place->directory/not%20here/app.db?mode=rwc";
+                fails("$uri: $wayOut", fn () => OneWrite::connect($uri));
+            }
             fails(
-                "$path/no/app.db: unable to open database file: make the directory $path/no first",
-                fn () => opened($driver, "$path/no/app.db"),
-            );
-            fails(
-                "$place->directory: unable to open database file: this process must be able to read and write "
-                    . 'the file and its directory',
+                "$place->directory: unable to open database file: $place->directory is a directory: name a file in it",
                 fn () => opened($driver, $place->directory),
             );
             file_put_contents($path, str_repeat('no database ', 1000));

@@ -7,6 +7,7 @@ require_relative "onewrite/address"
 require_relative "onewrite/handle"
 require_relative "onewrite/library"
 require_relative "onewrite/loader"
+require_relative "onewrite/reason"
 require_relative "onewrite/status"
 
 # Durable SQLite commits in one device write, for the gem sqlite3.
@@ -18,8 +19,7 @@ require_relative "onewrite/status"
 module OneWrite
   RETRY_SECONDS = 0.02
   MOST_BUSY_MILLISECONDS = 100
-  CANNOT_OPEN = 14 # SQLITE_CANTOPEN
-  private_constant :RETRY_SECONDS, :MOST_BUSY_MILLISECONDS, :CANNOT_OPEN
+  private_constant :RETRY_SECONDS, :MOST_BUSY_MILLISECONDS
 
   class << self
     # Opens a database like SQLite3::Database.new, in a journal mode of onewrite, and checks it. With a
@@ -132,14 +132,7 @@ module OneWrite
 
     def named(path, error)
       text = Address.text(path).force_encoding(Encoding::UTF_8)
-      cannot_open = error.code.to_i & 0xff == CANNOT_OPEN && !text.start_with?("file:")
-      Error.new("#{text}: #{error.message}#{": #{way_out(File.dirname(text))}" if cannot_open}", error.code)
-    end
-
-    def way_out(directory)
-      return "make the directory #{directory} first" unless File.directory?(directory)
-
-      "this process must be able to read and write the file and its directory"
+      Error.new([text, error.message, Reason.and_way_out(text, error.message)].compact.join(": "), error.code)
     end
 
     def now

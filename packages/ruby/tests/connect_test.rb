@@ -127,9 +127,11 @@ class Open < Place
   end
 
   def test_a_file_that_cannot_be_opened_is_named_with_the_way_out
-    assert_fails("#{path}/no/x: unable to open database file: make the directory #{path}/no first") { open("#{path}/no/x") }
-    text = "#{directory}: unable to open database file: this process must be able to read and write the file and " \
-           "its directory"
+    missing = "#{directory}/not here"
+    way_out = "unable to open database file: there is no directory #{missing}: make it first"
+    assert_fails("#{missing}/x: #{way_out}") { open("#{missing}/x") }
+    assert_fails("file:#{directory}/not%20here/x?mode=rwc: #{way_out}") { open("file:#{directory}/not%20here/x?mode=rwc") }
+    text = "#{directory}: unable to open database file: #{directory} is a directory: name a file in it"
     assert_fails(text) { open(directory) }
     File.write(path, "no database " * 1000)
     assert_fails("#{path}: file is not a database") { open }

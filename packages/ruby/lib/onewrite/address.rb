@@ -37,6 +37,14 @@ module OneWrite
       uri.force_encoding(Encoding::UTF_8)
     end
 
+    # The path of the file that a path or a URI names.
+    def path_of(name)
+      return name unless name.start_with?("file:")
+
+      # An empty host, or "localhost", may come before an absolute path.
+      unescaped(name.delete_prefix("file:").sub(/[?#].*/m, "").b).sub(%r{\A//(localhost)?/}, "/")
+    end
+
     # The mode that a URI names, or nil.
     def mode_in(path)
       bytes = text(path)
