@@ -97,7 +97,7 @@ func check(ctx context.Context, ask asks, mode string, level int) (Status, error
 	if err = found.checkMode(ctx, ask, mode); err != nil {
 		return Status{}, err
 	}
-	if err = found.checkLevel(ctx, ask, level); err != nil {
+	if err = found.checkLevel(level); err != nil {
 		return Status{}, err
 	}
 	found.Status.Mode = *found.Mode
@@ -151,16 +151,13 @@ func (d *document) checkMode(ctx context.Context, ask asks, mode string) error {
 	return nil
 }
 
-func (d *document) checkLevel(ctx context.Context, ask asks, level int) error {
-	answer, err := ask(ctx, "PRAGMA synchronous")
+// checkLevel takes the level that holds: onewrite_synchronous may raise the one of the pragma.
+func (d *document) checkLevel(level int) error {
+	found, err := placeOf(d.Synchronous, "synchronous", levels)
 	if err != nil {
 		return err
 	}
-	found, isNumber := answer.(int64)
-	if !isNumber || found < 0 || found >= int64(len(levels)) {
-		return fmt.Errorf("PRAGMA synchronous answers %v", answer)
-	}
-	if int(found) < level {
+	if found < level {
 		return fmt.Errorf("synchronous is %s, not %s: run PRAGMA synchronous=%s on each connection",
 			levels[found], levels[level], levels[level])
 	}

@@ -24,7 +24,7 @@ function* checking(mode, level) {
   if (answer === undefined) throw new OneWriteError(`the connection does not use onewrite: ${whyNot()}`);
   const status = JSON.parse(answer);
   yield* checkMode(status, mode);
-  yield* checkLevel(status, level);
+  checkLevel(status, level);
   return status;
 }
 
@@ -60,8 +60,9 @@ function* checkMode(status, mode) {
   if (status.poisoned) throw new OneWriteError(`the log cannot be used any more: ${status.poisoned}`);
 }
 
-function* checkLevel(status, level) {
-  const found = Number(yield 'PRAGMA synchronous');
+/** The status has the level that holds: onewrite_synchronous may raise the one of the pragma. */
+function checkLevel(status, level) {
+  const found = levelOf(status.synchronous);
   if (found < level) {
     throw new OneWriteError(
       `synchronous is ${LEVELS[found]}, not ${LEVELS[level]}: run PRAGMA synchronous=${LEVELS[level]} on each connection`,

@@ -51,6 +51,31 @@ for (const name of available(SYNC_DRIVERS)) {
       assert.equal(onewrite.check(db, { synchronous: 'NORMAL' }).mode, 'onewrite');
     });
 
+    // better-sqlite3 runs at NORMAL in WAL, where others run at FULL.
+    it('takes the level to which the environment raises a program that names none', (t) => {
+      const code = `
+        onewrite.load(new Driver(':memory:', { allowExtension: true }));
+        const db = new Driver(file);
+        db.exec('PRAGMA journal_mode=WAL');
+        db.exec('CREATE TABLE t(x)');
+        console.log(said(() => onewrite.check(db)));
+        const flushed = () => {
+          const { flushes, write_through } = JSON.parse(one(db, 'PRAGMA onewrite_status'));
+          return flushes + write_through;
+        };
+        const before = flushed();
+        for (let row = 0; row < 3; row++) db.exec('INSERT INTO t VALUES(1)');
+        const { mode, synchronous } = JSON.parse(one(db, 'PRAGMA onewrite_status'));
+        console.log(mode, synchronous, flushed() - before);
+      `;
+      const { directory, file } = place(t);
+      assert.deepEqual(printed(code, [file, name], { ONEWRITE_SYNCHRONOUS: 'full' }), ['nothing', 'onewrite full 3']);
+      const [said, level] = printed(code, [path.join(directory, 'without'), name]);
+      const isAtNormal = name === 'better-sqlite3';
+      assert.match(said, isAtNormal ? /synchronous is NORMAL, not FULL/ : /nothing/);
+      assert.equal(level, isAtNormal ? 'onewrite normal 0' : 'onewrite full 3');
+    });
+
     it('says that a setting loses commits', (t) => {
       const { directory, file } = place(t);
       const db = open(t, file);

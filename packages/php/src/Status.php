@@ -51,7 +51,7 @@ final class Status
             throw new OneWriteException("the connection does not use onewrite: $why");
         }
         self::checkMode($handle, $status, $mode);
-        self::checkLevel($handle, $status, $level);
+        self::checkLevel($status, $level);
         return $status;
     }
 
@@ -84,11 +84,15 @@ final class Status
         }
     }
 
-    /** @param array<string, mixed> $status */
-    private static function checkLevel(Handle $handle, array $status, int $level): void
+    /**
+     * The status has the level that holds: onewrite_synchronous may raise the one of the pragma.
+     *
+     * @param array<string, mixed> $status
+     */
+    private static function checkLevel(array $status, int $level): void
     {
         $wanted = Words::LEVELS[$level];
-        $found = (int) $handle->ask('PRAGMA synchronous');
+        $found = Words::level($status['synchronous']);
         if ($found < $level) {
             $name = Words::LEVELS[$found];
             throw new OneWriteException("synchronous is $name, not $wanted: run PRAGMA synchronous=$wanted");

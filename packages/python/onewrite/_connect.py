@@ -165,7 +165,7 @@ def check(connection: Any, mode: Optional[str] = None, synchronous: str = "FULL"
         raise OneWriteError(f"the connection does not use onewrite: {why if is_supported() else ONLY_LINUX}")
     status: Dict[str, Any] = json.loads(answer)
     _check_mode(connection, status, mode)
-    _check_level(connection, status, level)
+    _check_level(status, level)
     return status
 
 
@@ -183,8 +183,9 @@ def _check_mode(connection: Any, status: Dict[str, Any], mode: Optional[str]) ->
         raise OneWriteError(f"the log cannot be used any more: {status['poisoned']}")
 
 
-def _check_level(connection: Any, status: Dict[str, Any], level: int) -> None:
-    found = int(_value(connection, "PRAGMA synchronous"))
+def _check_level(status: Dict[str, Any], level: int) -> None:
+    """The status has the level that holds: onewrite_synchronous may raise the one of the pragma."""
+    found = _level(status["synchronous"])
     if found < level:
         raise OneWriteError(
             f"synchronous is {_LEVELS[found]}, not {_LEVELS[level]}: run PRAGMA synchronous={_LEVELS[level]} on "

@@ -30,7 +30,9 @@ class ActiveRecordTest < Place
     # Rails does so.
     said = printed(CODE, path, "PRAGMA synchronous=NORMAL")
     assert_equal "#{path}: synchronous is NORMAL, not FULL: run PRAGMA synchronous=FULL", said
-    assert_equal 2, open.get_first_value("SELECT count(*) FROM rows")
+    raised = printed(CODE, path, "PRAGMA synchronous=NORMAL", ONEWRITE_SYNCHRONOUS: "full")
+    assert_equal "onewrite", raised
+    assert_equal 3, open.get_first_value("SELECT count(*) FROM rows")
   end
 
   def test_a_database_by_its_uri_is_in_the_mode

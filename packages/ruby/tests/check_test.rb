@@ -32,6 +32,18 @@ class Check < Place
     assert_fails(/synchronous is FULL, not EXTRA/) { OneWrite.check(open, synchronous: :extra) }
   end
 
+  # As Rails does at each connect.
+  def test_a_level_to_which_the_environment_raises_another
+    code = <<~RUBY
+      OneWrite.load(make_default: true)
+      db = SQLite3::Database.new(ARGV[0])
+      ["journal_mode=WAL", "synchronous=NORMAL"].each { |pragma| db.execute("PRAGMA \#{pragma}") }
+      db.execute("CREATE TABLE t(x)")
+      p OneWrite.check(db).values_at("mode", "synchronous")
+    RUBY
+    assert_equal '["onewrite", "full"]', printed(code, path, ONEWRITE_SYNCHRONOUS: "full")
+  end
+
   def test_settings_that_lose_commits
     db = open
     db.execute("PRAGMA onewrite_sync=normal")

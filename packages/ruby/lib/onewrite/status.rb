@@ -37,7 +37,7 @@ module OneWrite
       raise Error, "the connection does not use onewrite: #{why_not}" if status.nil?
 
       check_mode(db, status, mode)
-      check_level(db, status, level)
+      check_level(status, level)
       status
     end
 
@@ -69,9 +69,10 @@ module OneWrite
       raise Error, "the log cannot be used any more: #{status['poisoned']}" if status["poisoned"]
     end
 
-    def check_level(db, status, level)
+    # The status has the level that holds: onewrite_synchronous may raise the one of the pragma.
+    def check_level(status, level)
       wanted = Words::LEVELS[level]
-      found = Handle.ask(db, "PRAGMA synchronous").to_i
+      found = Words.level(status["synchronous"])
       if found < level
         raise Error, "synchronous is #{Words::LEVELS[found]}, not #{wanted}: run PRAGMA synchronous=#{wanted}"
       end

@@ -12,7 +12,8 @@ final class Status {
     static final String USUAL = OneWrite.MODES.get(0);
 
     private static final String FIELDS = "SELECT s ->> '$.mode', s ->> '$.kept_out_of.why', s ->> '$.poisoned', "
-            + "s ->> '$.sync', s ->> '$.group_synch', s ->> '$.kept_out_of.mode' FROM (SELECT ? AS s)";
+            + "s ->> '$.sync', s ->> '$.group_synch', s ->> '$.kept_out_of.mode', s ->> '$.synchronous' "
+            + "FROM (SELECT ? AS s)";
     /** The name of a file that was meant as a URI. */
     private static final Pattern LITERAL = Pattern.compile("(.*)\\?(.*&)?(vfs|journal_mode|onewrite_\\w+)=.*");
 
@@ -22,6 +23,8 @@ final class Status {
     private final String sync;
     private final String groupSynch;
     private final String keptOutMode;
+    /** The level that holds: onewrite_synchronous may raise the one of the pragma. */
+    private final String synchronous;
 
     private Status(ResultSet fields) throws SQLException {
         mode = fields.getString(1);
@@ -30,6 +33,7 @@ final class Status {
         sync = fields.getString(4);
         groupSynch = fields.getString(5);
         keptOutMode = fields.getString(6);
+        synchronous = fields.getString(7);
     }
 
     /** The mode of onewrite that the database remembers, and the usual one if it remembers none. */
@@ -55,7 +59,7 @@ final class Status {
         }
         Status status = read(connection, answer);
         status.checkMode(connection, mode);
-        status.checkLevel(connection, level);
+        status.checkLevel(level);
         return answer;
     }
 
@@ -101,9 +105,8 @@ final class Status {
         }
     }
 
-    private void checkLevel(Connection connection, Synchronous wanted) throws SQLException {
-        int number = Integer.parseInt(Driver.value(connection, "PRAGMA synchronous"));
-        Synchronous found = Synchronous.values()[number];
+    private void checkLevel(Synchronous wanted) throws OneWriteException {
+        Synchronous found = Synchronous.of(synchronous);
         if (found.compareTo(wanted) < 0) {
             throw new OneWriteException("synchronous is " + found + ", not " + wanted
                     + ": run PRAGMA synchronous=" + wanted + " on each connection");
