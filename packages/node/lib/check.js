@@ -41,6 +41,12 @@ function* checkName(isOurs) {
 
 function whyNot() {
   if (!isSupported()) return ONLY_LINUX;
+  if (process.versions.bun) {
+    return (
+      'SQLite opened it with another VFS. In Bun the extension does not see what a program sets in process.env: ' +
+      'start it with ONEWRITE_MAKE_DEFAULT=1 and ONEWRITE_UPGRADE_WAL=onewrite'
+    );
+  }
   const inWorker = isMainThread ? '' : '. In a worker thread, load must be called in the main thread first';
   return `SQLite opened it with another VFS; use onewrite.open, or call onewrite.load before you open it${inWorker}`;
 }

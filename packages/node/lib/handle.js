@@ -11,7 +11,9 @@ function isAsync(db) {
   throw new TypeError(`this is not ${DRIVERS}`);
 }
 
-const isNodeSqlite = (Driver) => typeof Driver.prototype.enableLoadExtension === 'function';
+/** node:sqlite, also that of Deno, which has no such method. */
+const isNodeSqlite = (Driver) =>
+  typeof Driver.prototype.enableLoadExtension === 'function' || Driver.name === 'DatabaseSync';
 
 /** The first value of the first row, however the driver makes rows. */
 function ask(db, sql) {

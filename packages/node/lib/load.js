@@ -70,7 +70,7 @@ function prepare(isDefault) {
 }
 
 function failure(path, error) {
-  const isForbidden = /loading is not allowed|not authorized/.test(error.message);
+  const isForbidden = /loading is not allowed|not authorized|allowExtension/.test(error.message);
   const wayOut = isForbidden ? ': open the handle with { allowExtension: true }' : '';
   return new OneWriteError(`cannot load ${path}: ${error.message}${wayOut}`, { cause: error });
 }
