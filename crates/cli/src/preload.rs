@@ -125,8 +125,7 @@ pub fn why_nothing_was_seen(word: &OsString) -> String {
         }
         false => {
             "it opened no database, or used an SQLite that is linked statically into it or into one of \
-                  its libraries: only one that is linked dynamically (libsqlite3.so) can be reached. Nor can \
-                  that of modules that a program loads with RTLD_DEEPBIND, as Debian's PHP does"
+                  its libraries: only one that is linked dynamically (libsqlite3.so) can be reached"
                 .to_owned()
         }
     }
@@ -193,6 +192,27 @@ mod tests {
         assert_eq!(obstacle(&OsString::from("/no/such/program")), None);
         let text = OsString::from(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
         assert_eq!(obstacle(&text), None);
+    }
+
+    /// This program, whose table of segments names no dynamic linker any more.
+    #[test]
+    fn a_static_program_is_named() {
+        let mut bytes = std::fs::read(env::current_exe().expect("this program")).expect("its file");
+        bytes.truncate(1 << 16);
+        let word = |at: usize| usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+        let (size, count, table) = match bytes[4] {
+            2 => (word(54), word(56), word(32)),
+            _ => (word(42), word(44), word(28)),
+        };
+        for segment in (0..count).map(|index| table + index * size) {
+            if bytes[segment] == 3 {
+                bytes[segment] = 0;
+            }
+        }
+        let program = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(program.path(), &bytes).expect("a program");
+        let told = obstacle(&program.path().as_os_str().to_owned()).expect("an obstacle");
+        assert!(told.contains("is statically linked"), "{told}");
     }
 
     #[test]

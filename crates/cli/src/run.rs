@@ -22,9 +22,8 @@ use crate::{Outcome, backup, preload};
 /// The text below the options of `run --help`.
 pub const AFTER_HELP: &str = "\
 The program must use a dynamically linked SQLite (libsqlite3.so) of version 3.40 or later, as Debian's \
-Python, Perl, Tcl and the sqlite3 shell do. Python wheels, Go and Node programs often carry an SQLite \
-of their own, and PHP looks up SQLite's functions past this command (RTLD_DEEPBIND). Then nothing changes, and \
-this command says so. Every process that the command starts is included.
+Python, Perl, PHP, Tcl and the sqlite3 shell do. Python wheels, Go and Node programs often carry an SQLite \
+of their own. Then nothing changes, and this command says so. Every process that the command starts is included.
 
 A database gets the mode where its program asks for no journal mode, or for WAL. Where the program asks for \
 another of SQLite's own (PRAGMA journal_mode=delete), it gets that. The program gets the answer \"wal\". A connection that names a VFS \

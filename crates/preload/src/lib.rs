@@ -4,7 +4,8 @@
 //! The library has functions with SQLite's names, and the dynamic linker finds them before SQLite's
 //! own. Each calls the function that the caller would otherwise reach (`real`) with the same
 //! arguments and returns its result. `hooks` also report the call to the recorder (`state`,
-//! `sink`), or load the onewrite extension before the first database opens (`load`).
+//! `sink`), or load the onewrite extension before the first database opens (`load`). One function is
+//! the C library's: `dlopen`.
 //!
 //! The library guarantees:
 //!

@@ -1,5 +1,5 @@
 //! Unchanged programs of others: an ORM in Python under a script here, and one under Django; Perl's
-//! DBI; and Subversion, which is C and many processes. Their results are the same in all modes,
+//! DBI; PHP; and Subversion, which is C and many processes. Their results are the same in all modes,
 //! recorded or run in one.
 
 use std::path::Path;
@@ -94,6 +94,66 @@ fn perl_comes_to_the_same_and_runs_in_a_mode() {
     let trace = record(dir.path(), &program);
     assert_right(&replay(dir.path(), &trace, ALL));
     runs_in_a_mode(dir.path(), &program, "30\n");
+}
+
+/// PHP loads its modules past preloaded libraries (RTLD_DEEPBIND). Both of its drivers.
+const PHP: &str = r#"
+$db = new PDO('sqlite:' . $argv[1]);
+$db->exec('CREATE TABLE item (id INTEGER PRIMARY KEY, name TEXT UNIQUE)');
+$in = $db->prepare('INSERT INTO item (name) VALUES (?)');
+for ($n = 1; $n <= 30; $n++) { $in->execute(["item $n"]); }
+try { $in->execute(['item 1']); exit(1); } catch (PDOException) { }
+$in = null;
+$other = new SQLite3($argv[1]);
+$other->enableExceptions(true);
+$other->exec("DELETE FROM item WHERE id > 20");
+echo $other->querySingle('SELECT count(*) FROM item'), "\n";
+"#;
+
+#[test]
+fn php_comes_to_the_same_and_runs_in_a_mode() {
+    let check = "exit((int) !(extension_loaded('pdo_sqlite') && extension_loaded('sqlite3')));";
+    let check = Command::new("php").args(["-r", check]).output();
+    if !check.is_ok_and(|output| output.status.success()) {
+        println!("SKIPPED: no PHP with SQLite (packages php-cli and php-sqlite3)");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let program = ["php", "-r", PHP];
+    let trace = record(dir.path(), &program);
+    assert_right(&replay(dir.path(), &trace, ALL));
+    runs_in_a_mode(dir.path(), &program, "20\n");
+}
+
+/// The C library searches a caller's own directories, and sees which caller it is.
+#[test]
+fn a_program_finds_the_libraries_of_its_own_directories() {
+    const PROGRAM: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+int main(void) {
+    for (int turn = 0; turn < 2; turn++) puts(dlopen("libpart.so", RTLD_NOW | RTLD_DEEPBIND) ? "found" : dlerror());
+    return 0;
+}
+"#;
+    if !is_installed("cc", "gcc") {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| dir.path().join(name);
+    std::fs::create_dir(at("parts")).expect("a directory");
+    std::fs::write(at("part.c"), "int part(void) { return 1; }").expect("a file");
+    std::fs::write(at("program.c"), PROGRAM).expect("a file");
+    let script = "cc -shared -fPIC -o parts/libpart.so part.c
+cc -o program program.c -Wl,--enable-new-dtags,-rpath,'$ORIGIN/parts' -ldl";
+    in_shell(
+        dir.path(),
+        &[],
+        &format!("cd {}\n{script}", path(dir.path())),
+    );
+    let output = onewrite(&["run", "--", path(&at("program"))]);
+    assert_eq!(text(&output.stdout), "found\nfound\n");
 }
 
 /// `onewrite run` of a program that gets a database's path. It prints the expected text, the mode

@@ -5,6 +5,11 @@
 //! itself makes during a call pass through unread.
 
 mod bind;
+#[cfg(all(
+    target_env = "gnu",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
+mod deepbind;
 mod execute;
 mod other;
 mod prepare;
