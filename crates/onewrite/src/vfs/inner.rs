@@ -98,6 +98,14 @@ impl Inner {
         unsafe { (self.methods().xSync)(self.file, ffi::SQLITE_SYNC_NORMAL) }
     }
 
+    /// Whether some connection is in a transaction that writes.
+    pub fn is_reserved(&self) -> bool {
+        let mut found = 0;
+        // SAFETY: the file is open; there is room for one integer.
+        let code = unsafe { (self.methods().xCheckReservedLock)(self.file, &raw mut found) };
+        code == ffi::SQLITE_OK && found != 0
+    }
+
     pub fn lock(&self, level: LockLevel) -> c_int {
         match level {
             // The first lock.

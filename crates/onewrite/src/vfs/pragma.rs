@@ -157,6 +157,7 @@ impl Database {
     }
 
     fn status_pragma(&self) -> Answer {
+        self.enter_requested_if_new();
         // A status without the database's mode would be of little use. But it must work even if the
         // database cannot be read.
         let is_readable = self.settle().is_ok();

@@ -235,7 +235,8 @@ fn why_not(database: &Database, is_readable: bool, wanted: JournalMode) -> Strin
             "no mode changes within a transaction".to_owned()
         }
         Ok(None) => {
-            "the database is new: the first statement after its first table changes it".to_owned()
+            "the database is new: PRAGMA journal_mode, or the first statement after its first table, changes it"
+                .to_owned()
         }
         Ok(Some(header)) if header[READ_VERSION_AT] == WAL_VERSION => {
             format!("the database is in SQLite's wal: PRAGMA journal_mode={wanted} changes it")

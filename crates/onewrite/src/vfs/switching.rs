@@ -26,6 +26,7 @@ impl Database {
             if self.is_atomic() {
                 return Answer::Text(super::atomic::NAME.to_owned());
             }
+            self.enter_requested_if_new();
             if self.has_nothing_of_ours() && self.conversion_due().is_none() {
                 return Answer::Pass;
             }
@@ -71,6 +72,27 @@ impl Database {
         match left {
             Ok(()) => Answer::Pass,
             Err(failure) => Answer::Fail(failure),
+        }
+    }
+
+    /// The application asks which mode a new, empty database has: it gets the requested one now, so that
+    /// the answer is true. Its own connection changes it, so a page size that was chosen before holds.
+    /// If that is not possible, the first statement after the first table tries again.
+    pub(super) fn enter_requested_if_new(&self) {
+        let Some(mode) = self.conversion_due() else {
+            return;
+        };
+        let is_idle = |connection: Connection| connection.is_autocommit();
+        // A question does not wait for a connection that is making the database.
+        if self.takes_no_lock
+            || self.inner.is_reserved()
+            || !self.connection.get().is_some_and(is_idle)
+            || !matches!(self.read_header(), Ok(None))
+        {
+            return;
+        }
+        if let Answer::Fail(failure) = self.switch_to(mode) {
+            self.not_converted(mode, failure.message);
         }
     }
 

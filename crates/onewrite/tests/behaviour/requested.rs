@@ -1,12 +1,14 @@
 //! The mode that the URI or the environment asks for: when the database gets it, and what is said if
 //! it does not. Words that mean nothing are loud.
 
+use std::path::Path;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rusqlite::OpenFlags;
+use rusqlite::{Connection, OpenFlags};
 
-use super::settings::heard;
+use super::settings::{heard, heard_from};
 use super::{open, open_flags, sql, status, stock};
 
 #[test]
@@ -28,25 +30,134 @@ fn a_uri_that_names_no_journal_mode_is_refused() {
     }
 }
 
-#[test]
-fn a_new_database_has_the_requested_mode_when_it_has_a_table() {
-    let directory = tempfile::tempdir().expect("a directory");
+/// A connection whose URI asks for a mode.
+fn asking_for(mode: &str, path: &Path) -> Connection {
+    let uri = format!("file:{}?journal_mode={mode}", path.display());
     let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_URI;
+    open_flags(uri.as_ref(), "onewrite", flags).expect("a connection")
+}
+
+#[test]
+fn a_new_database_is_in_the_requested_mode_when_it_is_asked_for_its_mode() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for mode in ["onewrite", "waldio", "swal", "direct"] {
+        for question in ["PRAGMA journal_mode", "PRAGMA onewrite_status"] {
+            let name = format!("{mode}, {question}");
+            let path = directory.path().join(&name);
+            let db = asking_for(mode, &path);
+            // What must be chosen before the first page is chosen before the question.
+            sql(&db, "PRAGMA page_size=8192");
+            sql(&db, "PRAGMA auto_vacuum=incremental");
+            sql(&db, question);
+            let log = path.with_file_name(format!("{name}-onewrite"));
+            assert!(log.exists(), "{name}");
+            assert_eq!(sql(&db, "PRAGMA journal_mode"), mode, "{name}");
+            let requested = serde_json::json!({"mode": mode, "by": "URI", "why_not": null});
+            assert_eq!(status(&db)["requested"], requested, "{name}");
+            let writes = || status(&db)["writes"].as_u64().expect("a number");
+            let before = writes();
+            sql(&db, "CREATE TABLE t(x)");
+            // The first transaction is in the mode's log.
+            assert!(writes() > before, "{name}");
+            assert_eq!(sql(&db, "PRAGMA page_size"), "8192", "{name}");
+            assert_eq!(sql(&db, "PRAGMA auto_vacuum"), "2", "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_new_database_that_nobody_asks_has_the_requested_mode_when_it_has_a_table() {
+    let directory = tempfile::tempdir().expect("a directory");
     for mode in ["onewrite", "waldio", "swal", "direct"] {
         let path = directory.path().join(mode);
-        let uri = format!("file:{}?journal_mode={mode}", path.display());
-        let db = open_flags(uri.as_ref(), "onewrite", flags).expect("a connection");
-        assert_eq!(sql(&db, "PRAGMA journal_mode"), "delete");
-        let why = status(&db)["requested"]["why_not"].to_string();
-        assert!(why.contains("first table"), "{why}");
-        // A question has changed nothing that must be chosen before.
+        let db = asking_for(mode, &path);
+        // Other statements change nothing that must be chosen before the first table.
+        assert_eq!(sql(&db, "SELECT count(*) FROM sqlite_schema"), "0");
+        assert_eq!(sql(&db, "PRAGMA synchronous"), "2");
         sql(&db, "PRAGMA page_size=8192");
+        sql(&db, "PRAGMA auto_vacuum=incremental");
         sql(&db, "CREATE TABLE t(x)");
         assert_eq!(sql(&db, "PRAGMA journal_mode"), mode);
         let requested = serde_json::json!({"mode": mode, "by": "URI", "why_not": null});
         assert_eq!(status(&db)["requested"], requested);
         assert_eq!(sql(&db, "PRAGMA page_size"), "8192");
+        assert_eq!(sql(&db, "PRAGMA auto_vacuum"), "2");
     }
+}
+
+/// The environment asks as the URI does. Its program may compare the answer with "wal".
+#[test]
+fn a_new_database_answers_the_mode_of_the_environment_to_the_first_statement() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let cases: [(&[(&str, &str)], &str); 2] = [
+        (&[], "answer=onewrite"),
+        (&[("ONEWRITE_UPGRADE_WAL", "1")], "answer=wal"),
+    ];
+    for (number, (variables, answer)) in cases.into_iter().enumerate() {
+        let usual = [
+            ("ONEWRITE_MAKE_DEFAULT", "1"),
+            ("ONEWRITE_JOURNAL_MODE", "onewrite"),
+        ];
+        let path = directory.path().join(number.to_string());
+        let (text, _) = heard_from(
+            "requested::child_that_asks",
+            &path,
+            &[&usual, variables].concat(),
+        );
+        assert!(text.contains(answer), "{text}");
+        assert!(text.contains("mode=\"onewrite\""), "{text}");
+    }
+}
+
+/// In its own process, with the variables of its test.
+#[test]
+#[ignore = "run by another test"]
+fn child_that_asks() {
+    let path = std::env::var_os("ONEWRITE_TEST_DATABASE").expect("a database");
+    onewrite::register().expect("the VFS");
+    let db = Connection::open(path).expect("a connection");
+    println!("answer={}", sql(&db, "PRAGMA journal_mode"));
+    println!("mode={}", status(&db)["mode"]);
+}
+
+/// A question never fails, and does not wait for a connection that writes.
+#[test]
+fn a_new_database_that_another_connection_is_making_answers_its_present_mode() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let other = stock(&path);
+    sql(&other, "BEGIN IMMEDIATE");
+    sql(&other, "CREATE TABLE t(x)");
+    let mut db = asking_for("onewrite", &path);
+    static WAITS: AtomicU32 = AtomicU32::new(0);
+    fn waits(_: i32) -> bool {
+        WAITS.fetch_add(1, Ordering::Relaxed) < 100
+    }
+    db.busy_handler(Some(waits)).expect("a busy handler");
+    assert_eq!(sql(&db, "PRAGMA journal_mode"), "delete");
+    let why = status(&db)["requested"]["why_not"].to_string();
+    assert!(why.contains("the database is new"), "{why}");
+    assert_eq!(WAITS.load(Ordering::Relaxed), 0);
+    sql(&other, "COMMIT");
+    drop(other);
+    assert_eq!(sql(&db, "PRAGMA journal_mode"), "onewrite");
+    assert_eq!(sql(&db, "SELECT count(*) FROM t"), "0");
+}
+
+#[test]
+fn a_connection_that_only_reads_leaves_a_new_database_empty() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    std::fs::write(&path, "").expect("an empty file");
+    let uri = format!("file:{}?journal_mode=onewrite", path.display());
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    let db = open_flags(uri.as_ref(), "onewrite", flags).expect("a connection");
+    assert_eq!(sql(&db, "PRAGMA journal_mode"), "delete");
+    let why = status(&db)["requested"]["why_not"].to_string();
+    assert!(why.contains("read-only"), "{why}");
+    let entries = std::fs::read_dir(directory.path()).expect("a directory");
+    assert_eq!(entries.count(), 1);
+    assert_eq!(std::fs::metadata(&path).expect("a file").len(), 0);
 }
 
 /// By the table-valued function the column has a name that drivers can ask for.
@@ -58,9 +169,11 @@ fn the_mode_has_a_column_of_its_name() {
     let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_URI;
     let db = open_flags(uri.as_ref(), "onewrite", flags).expect("a connection");
     let named = "SELECT journal_mode FROM pragma_journal_mode";
+    // It asks within a statement that reads, and no mode changes there.
     assert_eq!(sql(&db, named), "delete");
-    sql(&db, "CREATE TABLE t(x)");
     assert_eq!(sql(&db, "PRAGMA journal_mode"), "onewrite");
+    assert_eq!(sql(&db, named), "onewrite");
+    sql(&db, "CREATE TABLE t(x)");
     assert_eq!(sql(&db, named), "onewrite");
 }
 

@@ -143,8 +143,13 @@ fn said(path: &Path, variables: &[(&str, &str)]) -> String {
 
 /// The same, and its standard error.
 pub(super) fn heard(path: &Path, variables: &[(&str, &str)]) -> (String, String) {
+    heard_from("settings::child", path, variables)
+}
+
+/// The same of another test that is only run so.
+pub(super) fn heard_from(child: &str, path: &Path, variables: &[(&str, &str)]) -> (String, String) {
     let output = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "settings::child", "--ignored", "--nocapture"])
+        .args(["--exact", child, "--ignored", "--nocapture"])
         .env("ONEWRITE_TEST_DATABASE", path)
         .envs(variables.iter().copied())
         .output()
@@ -305,9 +310,18 @@ fn an_application_that_asks_for_wal_gets_it_where_pages_do_not_suit_the_upgrade(
 #[test]
 fn only_an_application_that_makes_it_the_default_gets_it_by_default() {
     let directory = tempfile::tempdir().expect("a directory");
-    for (word, expected) in [("0", "delete,stock"), ("1", "waldio,waldio")] {
+    let (off, on) = ("delete,stock", "waldio,waldio");
+    for (word, expected) in [
+        ("0", off),
+        ("no", off),
+        ("", off),
+        ("1", on),
+        ("true", on),
+        ("Yes", on),
+        ("on", on),
+    ] {
         let text = said(
-            &directory.path().join(word),
+            &directory.path().join(format!("db {word}")),
             &[
                 ("ONEWRITE_MAKE_DEFAULT", word),
                 ("ONEWRITE_JOURNAL_MODE", "waldio"),
