@@ -3,11 +3,11 @@
 
 use onewrite::mode::{JournalMode, Layout};
 use onewrite::plan::Plan;
-use onewrite::storage::{DurableWrite, WriteCache};
+use onewrite::storage::{DurableWrite, IN_MEMORY, WriteCache};
 use serde::Serialize;
 
 use super::facts::Facts;
-use super::hazards::{self, Hazard, NETWORK, Place, VOLATILE};
+use super::hazards::{self, Hazard, NETWORK, Place};
 use super::trial::Rates;
 
 /// From this ratio on, one rate counts as faster than the other. Repeated measurements on one
@@ -267,7 +267,7 @@ fn says(facts: &Facts, text: &str) -> bool {
 }
 
 fn is_volatile(facts: &Facts) -> bool {
-    VOLATILE.contains(&facts.filesystem.as_str())
+    IN_MEMORY.contains(&facts.filesystem.as_str())
 }
 
 /// The mode to use here, and why.

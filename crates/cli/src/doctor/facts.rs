@@ -32,6 +32,7 @@ const OPTIONS_THAT_MATTER: &[&str] = &[
     "fsync_mode=",
     "mode=lfs",
     "volatile",
+    "fsync=volatile",
 ];
 
 /// The answer to "can it?", with the reason if it cannot.

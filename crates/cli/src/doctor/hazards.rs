@@ -3,11 +3,8 @@
 //! The one list of them: `doctor` warns with it, and `scan` looks for it at every database. Pure; the
 //! facts about a device are in [`Disk`].
 
-use onewrite::storage::NO_BARRIERS;
+use onewrite::storage::{IN_MEMORY, NO_BARRIERS, VOLATILE};
 use serde::Serialize;
-
-/// File systems that keep files only in memory.
-pub const VOLATILE: &[&str] = &["tmpfs", "ramfs", "devtmpfs"];
 
 /// File systems that several machines can mount at once.
 pub const NETWORK: &[&str] = &[
@@ -105,10 +102,12 @@ fn of_options(place: &Place<'_>) -> Vec<Hazard> {
             ),
         });
     }
-    if has(&&"volatile") && place.file_system == "overlay" {
+    if let Some(option) = VOLATILE.iter().find(has)
+        && place.file_system == "overlay"
+    {
         found.push(Hazard {
             key: "overlay_volatile",
-            what: format!("{point} is an overlay mounted with volatile: no flush reaches the disk"),
+            what: format!("{point} is an overlay mounted with {option}: no flush reaches the disk"),
             fix: "mount it without volatile, or put the database on a volume".to_owned(),
         });
     }
@@ -121,7 +120,7 @@ fn of_kind(kind: &str) -> Option<Hazard> {
         what,
         fix: fix.to_owned(),
     };
-    if VOLATILE.contains(&kind) {
+    if IN_MEMORY.contains(&kind) {
         return Some(hazard(
             "memory",
             format!("{kind} keeps files in memory: nothing survives a power cut or a reboot"),
@@ -219,6 +218,12 @@ mod tests {
             (
                 "overlay",
                 &["volatile"],
+                good,
+                &["overlay_volatile", "overlay"],
+            ),
+            (
+                "overlay",
+                &["fsync=volatile"],
                 good,
                 &["overlay_volatile", "overlay"],
             ),

@@ -45,6 +45,13 @@ impl DurableWrite {
     }
 }
 
+/// File systems that keep files only in memory.
+pub const IN_MEMORY: &[&str] = &["tmpfs", "ramfs", "devtmpfs"];
+
+/// Mount options of an overlay that keep flushes from the file system below, as older kernels and
+/// newer ones show them.
+pub const VOLATILE: &[&str] = &["volatile", "fsync=volatile"];
+
 /// The abilities of the file system and the device under a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -74,6 +81,8 @@ pub struct Capabilities {
     pub write_cache: WriteCache,
     /// Whether a flush reaches the device, or why not (`nobarrier`).
     pub barriers: Result<(), String>,
+    /// Whether a write can survive a power cut at all, or why not (tmpfs).
+    pub durable: Result<(), String>,
     /// Whether `FALLOC_FL_WRITE_ZEROES` works, or why not.
     pub write_zeroes: Result<(), String>,
     /// Whether two files can exchange blocks, or why not. [`Capabilities::of_dir`] tries it. For an

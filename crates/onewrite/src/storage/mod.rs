@@ -39,7 +39,7 @@ pub use crate::waits::{MOMENT, Patience, Short, try_within};
 pub use aligned::{AlignedBuf, BUFFER_ALIGN};
 pub use atomic::{AtomicWrites, Descriptor, atomic_writes};
 pub use blocks::{Move, Remap, is_refusal};
-pub use capabilities::{Capabilities, DirectAlign, DurableWrite};
+pub use capabilities::{Capabilities, DirectAlign, DurableWrite, IN_MEMORY, VOLATILE};
 pub use counters::{IoCounters, IoCounts};
 pub(crate) use description::{Description, close_in_child, open_descriptors, own_locks};
 pub use device::WriteCache;

@@ -6,13 +6,13 @@
 
 use super::aligned::{AlignedBuf, BUFFER_ALIGN};
 use super::blocks::{Remap, try_remap};
-use super::capabilities::{Capabilities, DirectAlign};
+use super::capabilities::{Capabilities, DirectAlign, IN_MEMORY, VOLATILE};
 use super::device::{BlockDevice, WriteCache, is_alone_in_btrfs};
 use super::error::{Operation, StorageError};
 use super::sys;
 use onewrite_common::mounts::{self, Mount};
 use rustix::fs::{
-    AtFlags, FallocateFlags, IFlags, Mode, OFlags, Statx, StatxFlags, fallocate, fstatfs,
+    AtFlags, FallocateFlags, IFlags, Mode, OFlags, StatFs, Statx, StatxFlags, fallocate, fstatfs,
     ioctl_getflags, statx,
 };
 use rustix::io::Errno;
@@ -88,7 +88,7 @@ fn from_parts(
 ) -> Capabilities {
     let filesystem = mount
         .as_ref()
-        .map_or_else(|| name_of_magic(file), |m| m.filesystem.clone());
+        .map_or_else(|| name_without_proc(file), |m| m.filesystem.clone());
     let (mount_point, mount_options) =
         mount.map_or((None, Vec::new()), |m| (Some(m.point), m.options));
     let nobarrier = mount_options
@@ -112,6 +112,7 @@ fn from_parts(
             )),
             None => Ok(()),
         },
+        durable: durable(&filesystem, &mount_options),
         write_through: write_through(&filesystem),
         write_zeroes: write_zeroes(&filesystem, device.as_ref()),
         exchange: Err(NOT_TRIED.to_owned()),
@@ -170,6 +171,31 @@ fn write_through(filesystem: &str) -> Result<(), String> {
             "F2FS may leave out the flush of a write-through write: fdatasync follows each"
                 .to_owned(),
         ),
+        _ => Ok(()),
+    }
+}
+
+/// An overlay's files are those of its upper layer. In a container the path of that layer may be the
+/// host's: then nothing is known.
+fn durable(filesystem: &str, options: &[String]) -> Result<(), String> {
+    if IN_MEMORY.contains(&filesystem) {
+        return Err(format!("{filesystem} keeps files in memory"));
+    }
+    if filesystem != "overlay" {
+        return Ok(());
+    }
+    if let Some(option) = options.iter().find(|it| VOLATILE.contains(&it.as_str())) {
+        return Err(format!(
+            "this overlay is mounted with {option}: no flush reaches the disk"
+        ));
+    }
+    let mut options = options.iter();
+    let upper = options.find_map(|option| option.strip_prefix("upperdir="));
+    match upper.and_then(|upper| rustix::fs::statfs(upper).ok()) {
+        Some(stat) if IN_MEMORY.contains(&name_of_magic(&stat).as_str()) => Err(format!(
+            "the upper layer of this overlay lies on {}, which keeps files in memory",
+            name_of_magic(&stat)
+        )),
         _ => Ok(()),
     }
 }
@@ -253,17 +279,22 @@ fn why_not_direct(found: &Capabilities, flags: IFlags) -> String {
     format!("{name} reports that this file has no direct I/O")
 }
 
+fn name_without_proc(file: &File) -> String {
+    fstatfs(file).map_or_else(
+        |_| "unknown file system".to_owned(),
+        |stat| name_of_magic(&stat),
+    )
+}
+
 /// The most common file systems by `f_type`, for use without `/proc`.
-fn name_of_magic(file: &File) -> String {
-    let Ok(stat) = fstatfs(file) else {
-        return "unknown file system".to_owned();
-    };
+fn name_of_magic(stat: &StatFs) -> String {
     match stat.f_type as u32 {
         0xef53 => "ext4".to_owned(),
         0x5846_5342 => "xfs".to_owned(),
         0x9123_683e => "btrfs".to_owned(),
         0xf2f5_2010 => "f2fs".to_owned(),
         0x0102_1994 => "tmpfs".to_owned(),
+        0x8584_58f6 => "ramfs".to_owned(),
         0x6969 => "nfs".to_owned(),
         0x794c_7630 => "overlay".to_owned(),
         0x6573_5546 => "fuse".to_owned(),

@@ -252,6 +252,7 @@ impl Database {
     /// SQLite opens its log, and the log is ours.
     pub fn open_writer(&self) -> bool {
         let Some(log) = self.log() else { return false };
+        self.warn_of_memory(&log);
         let open = match self.is_of_the_background() {
             true => Writer::in_background,
             false => Writer::new,

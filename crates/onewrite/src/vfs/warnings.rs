@@ -1,4 +1,5 @@
-//! What somebody asked for and does not get, because a word means nothing. A warning is in
+//! What somebody asked for and does not get: a word means nothing, or nothing is durable here. A
+//! warning is in
 //! `onewrite_status` and in SQLite's log. Most drivers hide both, so each is also a line on standard
 //! error, once in a process.
 #![allow(unsafe_code)]
@@ -10,7 +11,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::stdio;
 
 use super::database::Database;
-use super::{environment, ffi, host};
+use super::{convert, environment, ffi, host};
+use crate::log::Log;
 
 /// The most different warnings of a process that go to standard error.
 const MOST: usize = 16;
@@ -24,6 +26,24 @@ impl Database {
         warn(message);
         let warnings = &self.requested.warnings;
         warnings.borrow_mut().push(message.to_owned());
+    }
+
+    /// Warns where no commit can be durable. It is no error: a test may want it so.
+    pub(super) fn warn_of_memory(&self, log: &Log) {
+        let found = log.file().capabilities();
+        let Err(why) = &found.durable else { return };
+        if convert::is_converting() || self.is_of_the_background() {
+            return;
+        }
+        let place = found.mount_point.as_ref().unwrap_or(&self.paths.database);
+        let message = format!(
+            "{}: {why}: no commit survives a power cut or a restart of the machine, in any mode; move the \
+             database to a directory on a disk",
+            place.display()
+        );
+        if !self.requested.warnings.borrow().contains(&message) {
+            self.warn(&message);
+        }
     }
 }
 

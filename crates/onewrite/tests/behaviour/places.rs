@@ -1,6 +1,7 @@
 //! Where the database lies: without direct I/O, read-only, on a full disk.
 
 use super::scratch::Scratch;
+use super::settings::heard;
 use super::{MODES, WALDIO, copy, open, open_flags, open_in, outcome, sql, status};
 use rusqlite::OpenFlags;
 
@@ -50,6 +51,44 @@ fn without_direct_io_every_layout_works_and_says_why() {
             }
         }
     }
+}
+
+/// Nothing there is durable, and a program that asks for FULL believes that it is.
+#[test]
+fn a_database_in_memory_is_a_warning_and_works() {
+    let Ok(memory) = tempfile::tempdir_in("/dev/shm") else {
+        eprintln!("SKIPPED: no /dev/shm here");
+        return;
+    };
+    let path = memory.path().join("db");
+    let (text, errors) = heard(&path, &[("ONEWRITE_MAKE_DEFAULT", "1")]);
+    assert!(
+        text.contains("mode=delete,stock") && errors.is_empty(),
+        "{text}{errors}"
+    );
+    let usual = [
+        ("ONEWRITE_MAKE_DEFAULT", "1"),
+        ("ONEWRITE_JOURNAL_MODE", "onewrite"),
+    ];
+    let (text, errors) = heard(&path, &usual);
+    assert_eq!(text.matches("mode=onewrite,onewrite").count(), 2, "{text}");
+    let told = "/dev/shm: tmpfs keeps files in memory: no commit survives a power cut";
+    // In the status of both connections, and once on standard error.
+    assert_eq!(
+        text.matches(&format!("warnings=[\"{told}")).count(),
+        2,
+        "{text}"
+    );
+    assert_eq!(
+        errors.matches(&format!("onewrite: {told}")).count(),
+        1,
+        "{errors}"
+    );
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    let directory = tempfile::tempdir().expect("a directory");
+    let (text, errors) = heard(&directory.path().join("db"), &usual);
+    assert!(errors.is_empty(), "{errors}");
+    assert_eq!(text.matches("warnings=[]").count(), 2, "{text}");
 }
 
 #[test]
@@ -133,6 +172,13 @@ fn a_full_disk_rolls_back_and_later_commits_work() {
             }
         };
         assert!(failed.starts_with("error 13"), "{mode:?}: {failed}");
+        // SQLite has one fixed text for this error. The status has the file and the way out.
+        let error = status(&db)["error"].to_string();
+        let names_log = error.contains("db-onewrite") || error.contains("db-wal");
+        assert!(
+            names_log && error.contains("free some space"),
+            "{mode:?}: {error}"
+        );
         let count = rows.to_string();
         assert_eq!(sql(&db, "SELECT count(*) FROM t"), count, "{mode:?}");
         std::fs::remove_file(&filler).expect("space");

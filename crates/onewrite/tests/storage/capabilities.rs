@@ -115,6 +115,7 @@ fn memory_file_systems_have_no_direct_io() {
         ("", WriteCache::Unknown)
     );
     assert!(found.fua.is_err() && found.write_zeroes.is_err());
+    assert_eq!(found.durable, Err("tmpfs keeps files in memory".to_owned()));
 }
 
 #[test]
@@ -147,35 +148,64 @@ fn under_an_overlay_a_durable_write_covers_nothing_else() {
     };
     let below = Capabilities::of_dir(ext4.path()).expect("capabilities");
     assert!(below.is_only_device && below.durable_write().covers_all_before());
-    for name in ["lower", "upper", "work", "merged"] {
-        std::fs::create_dir(ext4.path().join(name)).expect("a directory");
+    let Some(found) = of_overlay(ext4.path(), "") else {
+        return;
+    };
+    assert_eq!(found.durable, Ok(()));
+    assert!(found.direct.is_ok(), "{found:?}");
+    assert_eq!(found.durable_write(), DurableWrite::Unknown);
+    assert!(!found.durable_write().covers_all_before());
+}
+
+#[test]
+fn an_overlay_on_memory_or_without_flushes_is_not_durable() {
+    let Some(ext4) = Scratch::ext4(64, &[], "") else {
+        return;
+    };
+    let memory = ext4.path().join("memory");
+    std::fs::create_dir(&memory).expect("a directory");
+    let point = memory.display().to_string();
+    assert!(run("mount", &["-t", "tmpfs", "tmpfs", &point]));
+    let in_memory = of_overlay(&memory, "");
+    assert!(run("umount", &[&point]));
+    let volatile = of_overlay(ext4.path(), ",volatile");
+    for (found, told) in [(in_memory, "on tmpfs"), (volatile, "volatile")] {
+        let Some(found) = found else { continue };
+        let why = found.durable.expect_err("nothing is durable there");
+        assert!(why.contains(told), "{why}");
     }
-    let at = |name| ext4.path().join(name).display().to_string();
+}
+
+fn run(program: &str, arguments: &[&str]) -> bool {
+    let ran = Command::new(program).args(arguments).status();
+    ran.is_ok_and(|status| status.success())
+}
+
+/// What an overlay in this directory can do. Without overlays it prints a line and returns `None`.
+fn of_overlay(directory: &Path, further: &str) -> Option<Capabilities> {
+    for name in ["lower", "upper", "work", "merged"] {
+        std::fs::create_dir(directory.join(name)).expect("a directory");
+    }
+    let at = |name| directory.join(name).display().to_string();
     let merged = at("merged");
     let options = format!(
-        "lowerdir={},upperdir={},workdir={}",
+        "lowerdir={},upperdir={},workdir={}{further}",
         at("lower"),
         at("upper"),
         at("work")
     );
-    let run = |program: &str, arguments: &[&str]| {
-        let ran = Command::new(program).args(arguments).status();
-        ran.is_ok_and(|status| status.success())
-    };
     if !run(
         "mount",
         &["-t", "overlay", "overlay", "-o", &options, &merged],
     ) {
         eprintln!("SKIPPED: no overlay file system here");
-        return;
+        return None;
     }
     let found = Capabilities::of_dir(Path::new(&merged));
     assert!(run("umount", &[&merged]));
     let found = found.expect("capabilities");
     assert_eq!(found.filesystem, "overlay");
-    assert!(found.direct.is_ok(), "{found:?}");
-    assert_eq!(found.durable_write(), DurableWrite::Unknown);
-    assert!(!found.durable_write().covers_all_before());
+    Some(found)
 }
 
 /// A file system on several devices asks one of them about FUA, and writes to all.
