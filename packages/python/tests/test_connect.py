@@ -125,6 +125,26 @@ class Connect(Place):
         text = f"^{self.directory}: .*: {self.directory} is a directory: name a file in it$"
         self.assertRaisesRegex(onewrite.OneWriteError, text, onewrite.connect, self.directory)
 
+    def test_the_status_explains_a_write_that_failed(self):
+        said = printed(
+            """if True:
+            import onewrite, resource, sqlite3, sys
+            db = onewrite.connect(sys.argv[1])
+            db.execute("CREATE TABLE t(x)")
+            resource.setrlimit(resource.RLIMIT_FSIZE, (8 << 20, resource.RLIM_INFINITY))
+            try:
+                db.execute("INSERT INTO t VALUES(randomblob(64 << 20))")
+            except sqlite3.OperationalError as error:
+                print(error)
+            db.rollback()
+            print(onewrite.check(db)["error"])
+            """,
+            self.path,
+        )
+        text, error = said.splitlines()
+        self.assertEqual("disk I/O error", text)
+        self.assertRegex(error, f"^cannot write {self.path}-onewrite at byte .* allows no larger file$")
+
     def test_memory_has_no_journal(self):
         for path in (":memory:", "", "file::memory:", "file:x?mode=memory&cache=shared"):
             with self.fails("in memory"):

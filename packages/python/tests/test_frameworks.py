@@ -55,6 +55,20 @@ class Django(Place):
         options = "{'OPTIONS': {'mode': 'waldio', 'synchronous': 'EXTRA', 'timeout': 3}}"
         self.assertEqual("waldio", self.django(code, options))
 
+    def test_a_kept_connection_stays_in_the_mode(self):
+        code = """
+            import onewrite
+            from django.core.signals import request_finished, request_started
+            connection.ensure_connection()
+            kept = connection.connection
+            for _ in range(3):
+                request_started.send(sender=None)
+                connection.cursor().execute("CREATE TABLE IF NOT EXISTS t(x)")
+                request_finished.send(sender=None)
+            print(connection.connection is kept, onewrite.check(kept)["mode"])
+        """
+        self.assertEqual("True onewrite", self.django(code, "{'CONN_MAX_AGE': None}"))
+
     def test_wrong_words_are_loud(self):
         code = """
             try: connection.ensure_connection()
