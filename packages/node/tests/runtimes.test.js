@@ -9,7 +9,7 @@ const { describe, it } = require('node:test');
 const { PACKAGE, environment, place } = require('./support');
 
 const LIMIT_MS = 300_000;
-/** What a program cannot set itself in Bun. */
+/** A program cannot set these itself in Bun. */
 const SET_BEFORE = { ONEWRITE_MAKE_DEFAULT: '1', ONEWRITE_UPGRADE_WAL: 'onewrite' };
 
 const RUNTIMES = {

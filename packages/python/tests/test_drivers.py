@@ -16,7 +16,7 @@ def needs(module):
     return unittest.skipUnless(must or importlib.util.find_spec(module), f"{module} is not installed")
 
 
-# What the documents say for a module with a SQLite of its own, after `loader` and `opened` are defined.
+# The steps of the documents for a module with a SQLite of its own. Code before it defines `loader` and `opened`.
 ENTER = """if True:
     import onewrite, sys
     print(onewrite.load(loader()))
