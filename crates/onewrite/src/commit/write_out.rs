@@ -151,7 +151,7 @@ impl Writer {
         };
         let log = Arc::clone(&self.log);
         let block = log.shared().open_block();
-        let begin = match block.is_open(last) {
+        let begin = match block.is_open(last) && log.file().page_is_everybodys() {
             true => Begin::Behind,
             false => Begin::Block,
         };
@@ -159,10 +159,16 @@ impl Writer {
         if self.laid_out.blocks.is_empty() {
             return Ok(());
         }
+        // A leader waits for a writer that holds the block. Room was made before, so that this writer
+        // waits for nobody.
         let held = match begin {
             Begin::Behind => block.hold(last),
             Begin::Block => None,
         };
+        if held.is_none() {
+            // Where it is open, this commit does not use it, and no later one may.
+            block.close_as_writer();
+        }
         if begin == Begin::Behind && held.is_none() {
             self.laid_out.begin_block();
         }

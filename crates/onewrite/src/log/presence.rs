@@ -36,6 +36,9 @@ impl Log {
         if self.locks == Locks::InAFileOfTheirOwn && open.access == Access::ReadWrite {
             let path = lock_path(open.companions_of);
             self.file.lock_in_own_file(path, open.new_file, alone)?;
+            if self.batches_share_blocks() && !self.shared.is_shared() {
+                self.file.note_missing_page()?;
+            }
         }
         Ok(())
     }

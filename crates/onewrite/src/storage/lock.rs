@@ -10,7 +10,7 @@
 //! no lock of a living one.
 //!
 //! A process that may only read a file can take shared locks on it, and keep them. So the bytes
-//! that writers wait for are locked in a separate, empty file. Only those that may write the log
+//! that writers wait for are locked in a separate file. Only those that may write the log
 //! can open it ([`LogFile::lock_in_own_file`]).
 
 use super::description::Description;
@@ -21,7 +21,7 @@ use super::open::{Access, Create, NewFile, open_buffered, remove_file};
 use super::sys::{OfdCommand, OfdRange, OfdType, ofd_lock};
 use crate::waits::{Patience, try_within};
 use onewrite_common::files::companion;
-use rustix::fs::fstat;
+use rustix::fs::{fstat, ftruncate};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::AsFd;
@@ -199,6 +199,29 @@ impl LogFile {
             Ok(_) => Ok(()),
             Err(e) => Err(StorageError::io(path, Operation::Inspect, e)),
         }
+    }
+
+    /// Notes for all present and later processes that this one writes the log without the page that
+    /// the others share. The size of the file with the writers' locks says so: that needs no space,
+    /// and outlives this process.
+    ///
+    /// # Errors
+    /// Those of ftruncate(2).
+    pub fn note_missing_page(&self) -> Result<(), StorageError> {
+        let Some(WriterLocks { path, file }) = &self.writer_locks else {
+            return Ok(());
+        };
+        let noted = file.fd().and_then(|fd| Ok(ftruncate(fd, 1)?));
+        noted.map_err(|e| StorageError::io(path, Operation::Truncate, e))
+    }
+
+    /// Whether every process that has written the log since this one opened it shares the page, as far
+    /// as the file with the writers' locks can tell.
+    #[must_use]
+    pub fn page_is_everybodys(&self) -> bool {
+        let locks = self.writer_locks.as_ref();
+        let stat = locks.and_then(|locks| Some(fstat(locks.file.fd().ok()?)));
+        stat.is_some_and(|stat| stat.is_ok_and(|stat| stat.st_size == 0 && stat.st_nlink > 0))
     }
 
     /// Marks the log as poisoned for all its users, for as long as it is open here.
