@@ -243,6 +243,7 @@ impl Writer {
         let patience = std::mem::replace(&mut self.patience, Arc::new(Short));
         let written = match owes_sync {
             true => self.hold_floor_late(),
+            // Not into a shared block: a flush may have found it published already.
             false => self.write_out(Durability::Cached),
         };
         self.patience = patience;
@@ -463,7 +464,7 @@ impl Writer {
                 // If no `xSync` comes, it is written after its publication, or by `hold_floor`.
                 self.make_room_for_run()?;
             } else if !self.try_group(SyncPolicy::Normal)? {
-                self.write_out(Durability::Cached)?;
+                self.write_without_sync()?;
             }
             self.note_commit();
             self.unfinished.note_complete(frame);

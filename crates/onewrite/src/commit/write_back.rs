@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crate::commit::SharedLog;
 use crate::log::{Log, LogError};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Instant, Mutex, MutexGuard};
 use crate::waits::{BEGIN, IDLE};
 
@@ -23,6 +24,8 @@ const MOST_BYTES: u64 = 4 << 20;
 pub struct WriteBack {
     waiting: Mutex<Waiting>,
     changed: Condvar,
+    /// Whether a call was made since the last look at this.
+    has_begun: AtomicBool,
 }
 
 #[derive(Default)]
@@ -56,6 +59,12 @@ impl WriteBack {
         self.waiting().bytes
     }
 
+    /// Whether a call was made since the last look. The kernel may be writing the last block, and some
+    /// file systems let a write into such a page wait for the device.
+    pub fn has_begun_since(&self) -> bool {
+        self.has_begun.swap(false, Ordering::Relaxed)
+    }
+
     /// A commit of so many bytes is in the page cache: begins to write it, or leaves that to the
     /// thread.
     ///
@@ -72,9 +81,15 @@ impl WriteBack {
             waiting.thread = Thread::Timing;
             return Ok(());
         }
-        waiting.begin();
+        self.begin(&mut waiting);
         drop(waiting);
         Ok(log.file().begin_write_back()?)
+    }
+
+    fn begin(&self, waiting: &mut Waiting) {
+        waiting.bytes = 0;
+        waiting.begun = Some(Instant::now());
+        self.has_begun.store(true, Ordering::Relaxed);
     }
 
     fn start_or_wake(&self, log: &Arc<SharedLog>, thread: Thread, stops: u64) -> bool {
@@ -101,7 +116,7 @@ impl WriteBack {
             let stops_now = waiting.stops != stops;
             let rest = waiting.rest_of_pause();
             if waiting.bytes > 0 && (stops_now || rest.is_zero()) {
-                waiting.begin();
+                self.begin(&mut waiting);
                 drop(waiting);
                 // The kernel keeps an error for the next flush.
                 let _ = log.file().begin_write_back();
@@ -144,10 +159,5 @@ impl Waiting {
 
     fn is_soon(&self) -> bool {
         !self.rest_of_pause().is_zero()
-    }
-
-    fn begin(&mut self) {
-        self.bytes = 0;
-        self.begun = Some(Instant::now());
     }
 }

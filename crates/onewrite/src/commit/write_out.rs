@@ -6,10 +6,12 @@ use crate::commit::transaction::Promise;
 use crate::commit::{KEPT_BYTES, Writer};
 use crate::log::layout::SideBlock;
 use crate::log::packed::batch::Begin;
-use crate::log::packed::{Packed, Packing, Unpacked};
+use crate::log::packed::{LastBatch, Packed, Packing, Unpacked};
 use crate::log::{ErrorKind, LogError};
 use crate::mode::{Layout, SyncPolicy};
 use crate::storage::{AlignedBuf, Durability};
+use crate::sync::atomic::Ordering;
+use crate::sync::fence;
 use crate::wal::{FrameNo, IndexView};
 
 const BLOCK: u64 = 4096;
@@ -22,6 +24,15 @@ pub(super) struct StockTail {
     block: AlignedBuf,
     /// The checksum of the last frame. If the wal-index has another one, the block may not be used.
     checksum: [u8; 8],
+}
+
+/// Where a write through the page cache may go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Room {
+    /// To blocks that are ready.
+    Ready,
+    /// Also beyond them: a flush follows.
+    AsIs,
 }
 
 /// The last layout of the run.
@@ -142,13 +153,41 @@ impl Writer {
     /// Writes the collected frames of a commit that a leader will flush into the page cache. They share a
     /// block with the commits before them that wait for the same flush.
     pub(super) fn write_for_leader(&mut self) -> Result<(), LogError> {
-        let open_block = self.log.packed().filter(|_| {
-            // A transaction of several batches joins no other.
-            self.log.batches_share_blocks() && !self.run_is_out && !self.transaction.spilled
-        });
-        let Some(last) = open_block.map(Packed::last_batch) else {
-            return self.write_to_page_cache();
+        match self.last_batch_to_join() {
+            Some(last) => self.write_in_shared_block(last, Room::AsIs),
+            None => self.write_to_page_cache(),
+        }
+    }
+
+    /// Writes the collected frames of a commit at `synchronous=NORMAL` into the page cache. They share a
+    /// block with the commits before them that the kernel has not begun to write.
+    pub(super) fn write_without_sync(&mut self) -> Result<(), LogError> {
+        let Some(last) = self.last_batch_to_join() else {
+            return self.write_out(Durability::Cached);
         };
+        if self.log.write_back.has_begun_since() {
+            self.log.shared().open_block().close_as_writer();
+        }
+        self.write_in_shared_block(last, Room::Ready)?;
+        // A flush that finds this commit published finds its block in the word, and closes it. SQLite
+        // publishes it by plain stores, which the fence keeps after that.
+        fence(Ordering::Release);
+        let bytes = self.laid_out.blocks.len() as u64;
+        self.log.write_back.note(&self.log, bytes)
+    }
+
+    /// The batch at the log's end, if the collected frames may share its block.
+    fn last_batch_to_join(&self) -> Option<LastBatch> {
+        // A transaction of several batches joins no other.
+        let may_join = self.log.batches_share_blocks()
+            && !self.run.is_empty()
+            && !self.run_is_out
+            && !self.transaction.spilled;
+        let packed = self.log.packed().filter(|_| may_join);
+        packed.map(Packed::last_batch)
+    }
+
+    fn write_in_shared_block(&mut self, last: LastBatch, room: Room) -> Result<(), LogError> {
         let log = Arc::clone(&self.log);
         let block = log.shared().open_block();
         let begin = match block.is_open(last) && log.file().page_is_everybodys() {
@@ -159,8 +198,11 @@ impl Writer {
         if self.laid_out.blocks.is_empty() {
             return Ok(());
         }
-        // A leader waits for a writer that holds the block. Room was made before, so that this writer
+        // A leader waits for a writer that holds the block. Room is made before, so that this writer
         // waits for nobody.
+        if room == Room::Ready {
+            log.make_room(self.laid_out.end, &*self.patience)?;
+        }
         let held = match begin {
             Begin::Behind => block.hold(last),
             Begin::Block => None,

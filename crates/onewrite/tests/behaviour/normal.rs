@@ -59,3 +59,19 @@ fn what_a_commit_leaves_is_begun_though_no_other_commit_comes() {
         }
     }
 }
+
+#[test]
+fn commits_at_normal_share_blocks() {
+    const COMMITS: u64 = 2_000;
+    let directory = tempfile::tempdir().expect("a directory");
+    let db = at_normal(&directory.path().join("db"), "onewrite");
+    let (begun, bytes) = (count(&db, "begun"), count(&db, "write_bytes"));
+    for n in 0..COMMITS {
+        sql(&db, &format!("INSERT INTO t VALUES({n})"));
+    }
+    let begun = count(&db, "begun") - begun;
+    let written = count(&db, "write_bytes") - bytes;
+    // A commit begins a block after each call, and where the last one is full.
+    let most = COMMITS * 512 + (begun + 2) * 4096;
+    assert!(written < most, "{written} bytes, at most {most}");
+}

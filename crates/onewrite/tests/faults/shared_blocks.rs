@@ -153,6 +153,28 @@ fn commits_that_wait_for_one_flush_share_blocks() {
     assert_eq!(of_last.len(), 1);
 }
 
+#[test]
+fn a_durable_commit_closes_the_block_of_those_at_normal_before_it() {
+    const COMMITS: usize = 20;
+    let directory = directory();
+    let path = directory.path().join("db");
+    let db = patient(&path);
+    sql(&db, "PRAGMA journal_mode=onewrite");
+    sql(&db, "CREATE TABLE t(x)");
+    let watch = Watch::over(&path);
+    for _ in 0..3 {
+        sql(&db, "PRAGMA synchronous=NORMAL");
+        (0..COMMITS).for_each(|_| drop(sql(&db, INSERT)));
+        sql(&db, "PRAGMA synchronous=FULL");
+        // The first one is written before it is known that it will be synced.
+        for _ in 0..2 {
+            sql(&db, INSERT);
+            watch.returned();
+        }
+    }
+    assert_eq!(watch.with(|watched| watched.rewritten.clone()), [0u64; 0]);
+}
+
 /// A process of an older version may have it open, too.
 #[test]
 fn a_log_of_version_3_that_is_in_use_has_no_shared_blocks() {

@@ -59,9 +59,14 @@ impl Packing {
         self.fill_block(out);
     }
 
-    /// Fills the last block with zeros, which a write must end with.
+    /// Fills the last block with zeros, unless another batch has begun it, and filled it. Nothing but
+    /// batches of this chain was written there since.
     pub(super) fn fill_block(&self, out: &mut AlignedBuf) {
-        let end = self.link.offset.next_multiple_of(batch::BLOCK_BYTES);
+        let begun = self.offset.next_multiple_of(batch::BLOCK_BYTES);
+        let end = match self.link.offset <= begun {
+            true => self.link.offset,
+            false => self.link.offset.next_multiple_of(batch::BLOCK_BYTES),
+        };
         out.resize_zeroed((end - self.offset) as usize);
     }
 }
