@@ -59,6 +59,8 @@ times! {
     /// How long a waiter spins for the end of a turn. A turn of a small transaction is over sooner
     /// than a thread falls asleep.
     TURN_SPIN = us(30);
+    /// At `synchronous=NORMAL` a connection writes for so long before it hands its turn to those who sleep.
+    SLICE = us(200);
     /// Another process may die in its turn or in its flush: a waiter checks this often.
     LOOK = ms(1);
     /// After this long, a waiter stops waiting for another process's flush and issues its own. The

@@ -7,8 +7,14 @@
 //!
 //! A turn of a small transaction is shorter than putting a thread to sleep and waking it. So the
 //! first waiter spins for a moment before it sleeps; the others sleep at once.
+//!
+//! At `synchronous=NORMAL` a commit waits for nothing, so its connection comes back at once. Handing over
+//! each time would cost more than the commits. So such a connection has a *slice* of time, in which it
+//! wakes nobody. After it, the turn is kept for those who sleep. One of them looks by itself when the
+//! slice is over, for the connection may not have come back.
 
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use crate::commit::stuck::Stuck;
 use crate::log::Log;
@@ -16,7 +22,7 @@ use crate::log::shared::{Committer, Contention};
 use crate::storage::{LockByte, LockKind};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Instant, Mutex, MutexGuard, ThreadId, spin_until, this_thread};
-use crate::waits::{LOOK, TURN, TURN_SPIN};
+use crate::waits::{LOOK, SLICE, TURN, TURN_SPIN};
 
 /// The turns of a log's writers in this process, and among processes.
 #[derive(Default)]
@@ -31,6 +37,15 @@ pub struct Turns {
     stuck: Stuck,
 }
 
+/// When a connection hands its turn over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HandsOver {
+    /// After each commit, for which it then waits.
+    EachTime,
+    /// When its slice is over.
+    BySlices,
+}
+
 #[derive(Default)]
 struct Turn {
     holder: Option<(Committer, ThreadId)>,
@@ -38,11 +53,23 @@ struct Turn {
     among_processes: bool,
     /// Threads that sleep until it is free.
     asleep: usize,
+    /// The last connection that had a slice, and its end.
+    slice: Option<(Committer, Instant)>,
+    /// Whether one of the sleeping threads looks by itself when the slice is over.
+    is_timed: bool,
+    /// Whether a slice was over while others slept, and none of them has had its turn since.
+    is_kept: bool,
 }
 
 impl Turn {
     fn is_anothers(&self, committer: Committer) -> bool {
         self.holder.is_some_and(|(holder, _)| holder != committer)
+    }
+
+    /// The end of the slice of `committer`, if that is not over.
+    fn slice_of(&self, committer: Committer) -> Option<Instant> {
+        let (whose, end) = self.slice?;
+        (whose == committer && Instant::now() < end).then_some(end)
     }
 
     fn is_this_threads(&self) -> bool {
@@ -68,23 +95,27 @@ impl Turns {
 
     /// Waits for the turn to write, at most `TURN`. Does not wait for a connection of the same
     /// thread, which cannot end its turn meanwhile.
-    pub fn take(&self, log: &Log, committer: Committer) {
+    pub fn take(&self, log: &Log, committer: Committer, hands_over: HandsOver) {
         let end = Instant::now() + TURN;
         let mut turn = self.turn();
-        if turn.is_anothers(committer) && !turn.is_this_threads() {
+        let spins = hands_over == HandsOver::EachTime;
+        if spins && turn.is_anothers(committer) && !turn.is_this_threads() {
             drop(turn);
             self.watch();
             turn = self.turn();
         }
-        while turn.is_anothers(committer) {
+        let mut has_slept = false;
+        while turn.is_anothers(committer) || turn.is_kept && !has_slept {
             let now = Instant::now();
             if now >= end || turn.is_this_threads() {
                 return;
             }
-            turn.asleep += 1;
-            let woken = self.freed.wait_timeout(turn, end - now);
-            turn = woken.unwrap_or_else(PoisonError::into_inner).0;
-            turn.asleep -= 1;
+            turn = self.sleep(turn, end - now, now);
+            has_slept = true;
+        }
+        turn.is_kept = false;
+        if hands_over == HandsOver::BySlices && turn.slice_of(committer).is_none() {
+            turn.slice = Some((committer, Instant::now() + SLICE));
         }
         self.give(&mut turn, committer);
         let among_processes =
@@ -93,6 +124,26 @@ impl Turns {
         if among_processes && self.take_among_processes(log, end) {
             self.turn().among_processes = true;
         }
+    }
+
+    /// Sleeps until it is woken, at most for so long. The first thread that sleeps wakes when the slice is
+    /// over.
+    fn sleep<'a>(
+        &self,
+        mut turn: MutexGuard<'a, Turn>,
+        most: Duration,
+        now: Instant,
+    ) -> MutexGuard<'a, Turn> {
+        let slice_end = turn.slice.map(|(_, end)| end).filter(|end| *end > now);
+        let looks_at = slice_end.filter(|_| !turn.is_timed);
+        turn.is_timed |= looks_at.is_some();
+        turn.asleep += 1;
+        let time = looks_at.map_or(most, |end| most.min(end - now));
+        let woken = self.freed.wait_timeout(turn, time);
+        turn = woken.unwrap_or_else(PoisonError::into_inner).0;
+        turn.asleep -= 1;
+        turn.is_timed &= looks_at.is_none();
+        turn
     }
 
     /// Spins for the end of the turn for a moment, unless another waiter does.
@@ -109,7 +160,7 @@ impl Turns {
     }
 
     /// Ends the turn of `committer`, if it has it.
-    pub fn end(&self, log: &Log, committer: Committer) {
+    pub fn end(&self, log: &Log, committer: Committer, hands_over: HandsOver) {
         let mut turn = self.turn();
         if turn
             .holder
@@ -120,14 +171,16 @@ impl Turns {
         }
         self.is_taken.store(false, Ordering::Relaxed);
         let among_processes = std::mem::take(&mut turn.among_processes);
-        let is_awaited = turn.asleep > 0;
+        let comes_back = hands_over == HandsOver::BySlices && turn.slice_of(committer).is_some();
+        turn.is_kept = hands_over == HandsOver::BySlices && !comes_back && turn.asleep > 0;
+        let wakes = turn.asleep > 0 && !(comes_back && turn.is_timed);
         drop(turn);
         if among_processes {
             // If it fails, the lock ends with the process.
             let _ = log.file().unlock(LockByte::Turn);
             log.shared().note_release();
         }
-        if is_awaited {
+        if wakes {
             self.freed.notify_one();
         }
     }
@@ -152,5 +205,89 @@ impl Turns {
             }
             log.shared().wait_for_release(seen, LOOK.min(end - now));
         }
+    }
+}
+
+#[cfg(all(test, not(any(shuttle, loom))))]
+mod tests {
+    use super::*;
+    use crate::log::OpenLog;
+    use crate::mode::{InitPolicy, JournalMode, Layout};
+    use crate::storage::{Access, DirectIo, Init, NewFile, Short};
+    use crate::wal::PageSize;
+
+    const FIRST: Committer = Committer(1 << 32 | 1);
+    const OTHER: Committer = Committer(1 << 32 | 2);
+
+    fn log(directory: &std::path::Path) -> Log {
+        let path = directory.join("db-onewrite");
+        let open = OpenLog {
+            path: &path,
+            companions_of: &path,
+            mode: JournalMode::Onewrite,
+            page: PageSize::new(4096).expect("a page size"),
+            access: Access::ReadWrite,
+            new_file: NewFile {
+                mode: 0o600,
+                owner: None,
+            },
+            init: InitPolicy::Always(Init::ZeroFill),
+            direct: DirectIo::Never,
+            patience: &Short,
+        };
+        Log::create(&open, Layout::Packed).expect("a log")
+    }
+
+    /// Writes once.
+    fn write(turns: &Turns, log: &Log, hands_over: HandsOver) {
+        turns.take(log, FIRST, hands_over);
+        assert!(turns.is_anothers(OTHER));
+        turns.end(log, FIRST, hands_over);
+        assert!(!turns.is_anothers(OTHER));
+    }
+
+    #[test]
+    fn a_slice_that_is_over_is_followed_by_the_turn_of_a_sleeper() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let log = log(directory.path());
+        let turns = Turns::default();
+        turns.turn().asleep = 1;
+        let slice = (FIRST, Instant::now() + Duration::from_secs(3600));
+        turns.turn().slice = Some(slice);
+        write(&turns, &log, HandsOver::BySlices);
+        assert!(!turns.turn().is_kept, "it may come back");
+        turns.turn().slice = Some((FIRST, Instant::now()));
+        turns.take(&log, FIRST, HandsOver::BySlices);
+        turns.turn().slice = Some((FIRST, Instant::now()));
+        turns.end(&log, FIRST, HandsOver::BySlices);
+        assert!(turns.turn().is_kept);
+        // The one that wrote until now waits like any other, and as long.
+        let began = Instant::now();
+        write(&turns, &log, HandsOver::BySlices);
+        assert!(Instant::now() - began >= TURN);
+        write(&turns, &log, HandsOver::EachTime);
+        assert!(!turns.turn().is_kept, "it is anybody's");
+    }
+
+    #[test]
+    fn a_sleeper_has_its_turn_though_the_other_wakes_nobody() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let log = log(directory.path());
+        let turns = Turns::default();
+        turns.take(&log, FIRST, HandsOver::BySlices);
+        turns.turn().slice = Some((FIRST, Instant::now() + Duration::from_millis(5)));
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| {
+                turns.take(&log, OTHER, HandsOver::BySlices);
+                turns.is_anothers(FIRST)
+            });
+            while turns.turn().asleep == 0 && !sleeper.is_finished() {
+                std::thread::yield_now();
+            }
+            // As a connection that does not come back.
+            turns.end(&log, FIRST, HandsOver::BySlices);
+            let has_turn = sleeper.join().expect("no panic");
+            assert!(has_turn);
+        });
     }
 }

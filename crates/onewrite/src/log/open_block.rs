@@ -13,7 +13,7 @@
 //! Only the process that has SQLite's write lock opens and holds a block. Any process closes it: a
 //! leader between its look at the wal-index and its flush. So a block whose commits a flush makes
 //! durable is not written again. A leader waits for a writer that holds the block, for a
-//! [`MOMENT`]. `docs/durability.md`, J21 to J27, has the argument.
+//! [`MOMENT`]. `docs/durability.md`, J21 to J28, has the argument.
 
 use crate::log::packed::LastBatch;
 use crate::storage::SharedWords;

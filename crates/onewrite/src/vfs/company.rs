@@ -11,6 +11,7 @@ use super::ffi;
 use super::host::Connection;
 use super::state::CheckpointLock;
 use crate::commit::SharedLog;
+use crate::commit::turns::HandsOver;
 use crate::log::shared::Contention;
 use crate::log::{ErrorKind, Log, LogError};
 use crate::sync::{Instant, sleep};
@@ -67,7 +68,10 @@ impl Database {
         let look = || (self.inner.index_view(), self.inner.backfilled());
         let before = look();
         if in_company {
-            log.group_commit.turns().take(&log, self.committer);
+            let hands_over = self.hands_over();
+            log.group_commit
+                .turns()
+                .take(&log, self.committer, hands_over);
             self.held.turn.set(true);
         }
         if follows_thread {
@@ -374,10 +378,19 @@ impl Database {
         }
     }
 
+    /// At NORMAL a commit waits for nothing, and the next may follow at once.
+    fn hands_over(&self) -> HandsOver {
+        match self.reads_relaxed() {
+            true => HandsOver::BySlices,
+            false => HandsOver::EachTime,
+        }
+    }
+
     /// Ends the turn to write, if this connection has it.
     pub fn end_turn(&self) {
         if let Some(log) = self.log().filter(|_| self.held.turn.replace(false)) {
-            log.group_commit.turns().end(&log, self.committer);
+            let turns = log.group_commit.turns();
+            turns.end(&log, self.committer, self.hands_over());
         }
     }
 }

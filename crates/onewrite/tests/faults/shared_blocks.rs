@@ -1,4 +1,4 @@
-//! The commits of a group share blocks until a flush begins, and no longer: rules J21 to J27 of
+//! The commits of a group share blocks until a flush begins, and no longer: rules J21 to J28 of
 //! `docs/durability.md`.
 
 use super::group_commit::{deferred, in_company, patient};
