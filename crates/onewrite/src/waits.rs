@@ -77,6 +77,12 @@ times! {
     /// write, end after so long without work.
     IDLE = ms(2000);
 
+    // Looks at files.
+
+    /// The least pause between two looks of a connection at `synchronous=NORMAL`: at the database's path
+    /// and header, and at the log's size.
+    LOOK_AT_NORMAL = ms(10);
+
     // Work on the device.
 
     /// At `synchronous=NORMAL` this often a call makes the kernel begin to write.

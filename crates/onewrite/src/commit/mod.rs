@@ -45,6 +45,7 @@ use crate::log::{ErrorKind, LogError};
 use crate::mode::{Compressing, Floor, GroupSynch, JournalMode, SyncPolicy};
 use crate::storage::{Durability, Patience, Short};
 use crate::sync::Instant;
+use crate::waits::LOOK_AT_NORMAL;
 use crate::wal::{self, FrameNo, IndexView, Salts, array};
 use partial_frame::PartialFrame;
 use run::Run;
@@ -113,6 +114,10 @@ pub struct Writer {
     stock_tail: Option<StockTail>,
     /// When the last frame of the commit under way was there, for [`latency`].
     commit_began: Option<Instant>,
+    /// Whether a look at the log's size of a moment ago will do for a transaction.
+    pub looks_rarely: bool,
+    /// When the log's size was last looked at, and in which generation.
+    looked: Option<(Instant, Salts)>,
     user: User,
 }
 
@@ -160,6 +165,8 @@ impl Writer {
             laid_out: LaidOut::default(),
             stock_tail: None,
             commit_began: None,
+            looks_rarely: false,
+            looked: None,
             user,
         }
     }
@@ -167,6 +174,11 @@ impl Writer {
     /// The log.
     pub fn log(&self) -> &Arc<SharedLog> {
         &self.log
+    }
+
+    /// Whether `xSync` has followed the last commit, so far as there was one.
+    pub fn expects_sync(&self) -> bool {
+        self.expects_sync
     }
 
     /// Whether a transaction is being written.
@@ -392,7 +404,7 @@ impl Writer {
         if self.transaction.is_under_way() {
             return Ok(());
         }
-        self.log.refresh()?;
+        self.refresh(salts)?;
         if let Some(salts) = salts {
             self.log.begin(salts, FrameNo(first.0.saturating_sub(1)))?;
         }
@@ -401,6 +413,20 @@ impl Writer {
         self.commit_began = None;
         self.promise.forget_durable();
         self.forget_run();
+        Ok(())
+    }
+
+    /// Looks at the log's size, unless it is known. Within a generation the log becomes no shorter.
+    fn refresh(&mut self, salts: Option<Salts>) -> Result<(), LogError> {
+        let now = Instant::now();
+        let is_known = self.looks_rarely
+            && self
+                .looked
+                .is_some_and(|(then, of)| Some(of) == salts && now - then < LOOK_AT_NORMAL);
+        if !is_known {
+            self.log.refresh()?;
+            self.looked = salts.map(|salts| (now, salts));
+        }
         Ok(())
     }
 

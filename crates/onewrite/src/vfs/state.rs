@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::commit::SharedLog;
 use crate::mode::JournalMode;
+use crate::sync::Instant;
 use crate::wal::IndexView;
 
 /// What the program asks for.
@@ -48,6 +49,8 @@ pub struct GuardState {
     /// on disk. The log would overwrite what is written now. It holds until the connection looks
     /// again.
     pub must_look_again: Cell<bool>,
+    /// When the connection last found that the database is the one that the log belongs to.
+    pub looked: Cell<Option<Instant>>,
     /// The log of a guarded database that this connection, which cannot write, has released.
     pub left_guarded: RefCell<Option<Arc<SharedLog>>>,
     /// The new name of a removed database's log that was set aside.

@@ -15,7 +15,8 @@ use super::host;
 use super::inner::LockLevel;
 use crate::log::{ErrorKind, LogError};
 use crate::storage::{LogFile, StorageError};
-use crate::waits::{LOG_IN_USE, Try, try_times};
+use crate::sync::Instant;
+use crate::waits::{LOG_IN_USE, LOOK_AT_NORMAL, Try, try_times};
 
 /// The database's path leads elsewhere: whether its log stayed, or was removed. If the log's path
 /// leads elsewhere as well, the directory was renamed, or this process has another root, or may no
@@ -26,6 +27,29 @@ fn was_left_behind(log: &LogFile) -> bool {
 }
 
 impl Database {
+    /// As [`Database::check_not_taken`], before a commit is written. At NORMAL the look of a moment ago
+    /// will do.
+    ///
+    /// # Errors
+    /// It is another one.
+    pub fn check_before_commit(&self) -> Result<(), LogError> {
+        let now = Instant::now();
+        let looked = self.guard.looked.get();
+        if self.looks_rarely() && looked.is_some_and(|then| now - then < LOOK_AT_NORMAL) {
+            return Ok(());
+        }
+        self.check_not_taken()?;
+        self.guard.looked.set(Some(now));
+        Ok(())
+    }
+
+    /// Whether this connection commits without a flush. The last commit tells, too: a pragma may have
+    /// been prepared and not run.
+    pub fn looks_rarely(&self) -> bool {
+        let writer = self.writer.borrow();
+        self.reads_relaxed() && writer.as_ref().is_some_and(|writer| !writer.expects_sync())
+    }
+
     /// Checks that the database is still the one that the log belongs to. Called before a commit is
     /// written and before a checkpoint. Two system calls, in the modes that guard.
     ///

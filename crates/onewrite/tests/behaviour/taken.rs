@@ -135,3 +135,25 @@ fn a_close_next_to_a_connection_without_locks_leaves_the_log_and_the_guard() {
         assert_eq!(sql(&stock(&path), "SELECT count(*) FROM t"), "5");
     }
 }
+
+#[test]
+fn at_normal_a_replaced_database_is_found_a_moment_later() {
+    for mode in guarded() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (path, kept) = (directory.path().join("db"), directory.path().join("kept"));
+        backup(&kept);
+        let db = filled(&path, mode);
+        sql(&db, "PRAGMA synchronous=NORMAL");
+        sql(&db, "INSERT INTO t(x) VALUES(1)");
+        sql(&db, "INSERT INTO t(x) VALUES(2)");
+        run("mv", &kept, &path);
+        // No commit has looked within this time.
+        std::thread::sleep(std::time::Duration::from_millis(11));
+        let refused = outcome(&db, "INSERT INTO t(x) VALUES(3)");
+        assert!(refused.starts_with(MOVED), "{mode:?}: {refused}");
+        let refused = outcome(&db, "INSERT INTO t(x) VALUES(4)");
+        assert!(refused.starts_with(MOVED), "{mode:?}, again: {refused}");
+        let checkpoint = outcome(&db, "PRAGMA wal_checkpoint");
+        assert!(checkpoint.starts_with("error"), "{mode:?}: {checkpoint}");
+    }
+}

@@ -345,6 +345,7 @@ unsafe extern "C" fn db_unlock(file: *mut sqlite3_file, level: c_int) -> c_int {
             database.snapshots.last.set(None);
             database.guard.must_look_again.set(false);
             database.guard.kept_out.set(None);
+            database.guard.looked.set(None);
             // While the lock is held: a connection that has the log open has the database open.
             database.let_go_of_log();
         }

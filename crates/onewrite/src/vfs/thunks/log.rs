@@ -155,12 +155,14 @@ unsafe extern "C" fn log_write(
         // SAFETY: one of our logs, and `size` bytes.
         let (database, data) = unsafe { (log_database(file), in_buffer(data, size)) };
         if is_commit(database, data, offset as u64)
-            && let Err(e) = database.check_not_taken()
+            && let Err(e) = database.check_before_commit()
         {
             return failed(database, &e);
         }
         let index = database.inner.index_view();
+        let looks_rarely = database.looks_rarely();
         with_writer(database, |writer| {
+            writer.looks_rarely = looks_rarely;
             writer.write(data, offset as u64, index)?;
             writer.hold_floor(index, &|| database.alone_in_transaction())
         })
