@@ -402,6 +402,8 @@ impl Writer {
             return self.defer(salts);
         }
         if policy == SyncPolicy::Normal {
+            // Before this call was expected, the frames went to the page cache.
+            self.transaction.spilled |= self.run_is_out;
             self.write_out(Durability::None)?;
             return self.keep_spilled_on_disk(index);
         }

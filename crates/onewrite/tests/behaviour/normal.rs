@@ -75,3 +75,22 @@ fn commits_at_normal_share_blocks() {
     let most = COMMITS * 512 + (begun + 2) * 4096;
     assert!(written < most, "{written} bytes, at most {most}");
 }
+
+/// It is written before it is known that `xSync` comes, and a crash of the system would take it.
+#[test]
+fn with_sync_normal_the_first_commit_at_full_does_not_stay_in_the_page_cache() {
+    for mode in ["onewrite", "waldio"] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("db");
+        let _first = at_normal(&path, mode);
+        let db = open(&path);
+        sql(&db, "PRAGMA onewrite_sync=normal");
+        sql(&db, "PRAGMA synchronous=FULL");
+        let flushes = || {
+            let before = count(&db, "flushes");
+            sql(&db, "INSERT INTO t VALUES(1)");
+            count(&db, "flushes") - before
+        };
+        assert_eq!((flushes(), flushes()), (1, 0), "{mode}");
+    }
+}
