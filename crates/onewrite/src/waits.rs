@@ -76,6 +76,8 @@ times! {
     /// The threads that write groups (group synch), that checkpoint, and that tell the kernel to begin to
     /// write, end after so long without work.
     IDLE = ms(2000);
+    /// After so long without a commit, the thread that checkpoints takes the moment for a quiet one.
+    QUIET = ms(200);
 
     // Looks at files.
 

@@ -2,7 +2,8 @@
 //! (`onewrite_background_checkpoint`).
 //!
 //! This module has the thread's state: requests, waiters, and its end. `vfs::background` has its
-//! connection, with which SQLite's own checkpoint runs, and chooses the checkpoints for it. The rules are BG1 to BG12 of `docs/durability.md`.
+//! connection, with which SQLite's own checkpoint runs, and chooses the checkpoints for it. [`super::due`]
+//! says when. The rules are BG1 to BG14 of `docs/durability.md`.
 //!
 //! The mutex is held over no call into SQLite and over no I/O.
 
@@ -11,14 +12,23 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::due::{Due, Fill, Pass};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Instant, JoinHandle, Mutex, MutexGuard};
-use crate::waits::IDLE;
+use crate::waits::{IDLE, QUIET};
+
+/// So many commits that would have asked checkpoint by themselves after a failure. Then the next one
+/// asks again: memory, threads or files may have been short for a moment.
+const SPARED: u32 = 16;
 
 /// See the module.
 #[derive(Default)]
 pub struct Background {
     state: Mutex<State>,
     changed: Condvar,
+    /// Whether a connection that is about to write waits for the pass that is asked for, or runs.
+    /// Readers look at it without the mutex.
+    writers_wait: AtomicBool,
 }
 
 #[derive(Default)]
@@ -26,21 +36,59 @@ struct State {
     thread: Thread,
     /// To be joined when the thread has ended.
     handle: Option<JoinHandle<()>>,
-    /// Whether a checkpoint was asked for and has not begun.
+    /// Whether a pass was asked for and has not begun.
     is_asked: bool,
+    /// The last commit that has left a pass for a quiet moment, until there is a pass.
+    for_quiet: Option<(Instant, Pass)>,
+    /// The last pass that was asked for.
+    last: Option<Pass>,
     /// The calls that the thread begins no checkpoint next to.
     holds: u32,
     is_stopping: bool,
-    /// `wal_autocheckpoint` of the connection that asked last, in frames.
-    threshold: u32,
     checkpoints: u64,
-    /// Why no thread checkpoints this log any more.
-    failure: Option<String>,
+    failure: Option<Failure>,
+}
+
+/// Why no thread checkpoints this log for now.
+struct Failure {
+    why: String,
+    /// The commits that are still spared ([`SPARED`]).
+    spared: u32,
 }
 
 impl State {
+    /// Whether the thread has something to do that is not left for a quiet moment.
     fn is_busy(&self) -> bool {
         self.thread == Thread::Working || self.is_asked
+    }
+
+    fn ask(&mut self, pass: Pass) {
+        self.is_asked = true;
+        self.last = Some(pass);
+    }
+
+    fn fail(&mut self, why: String) {
+        self.failure = Some(Failure {
+            why,
+            spared: SPARED,
+        });
+    }
+
+    /// Whether this commit checkpoints by itself, because the thread has failed.
+    fn spares(&mut self) -> bool {
+        self.failure.as_mut().is_some_and(|failure| {
+            let is_spared = failure.spared > 0;
+            failure.spared = failure.spared.saturating_sub(1);
+            is_spared
+        })
+    }
+
+    /// How long the idle thread sleeps if nothing wakes it.
+    fn pause(&self) -> Duration {
+        match self.for_quiet {
+            Some((since, _)) if self.holds == 0 => QUIET.saturating_sub(Instant::now() - since),
+            _ => IDLE,
+        }
     }
 }
 
@@ -57,69 +105,110 @@ enum Thread {
 /// For `onewrite_status`.
 #[derive(Clone, Debug, Serialize)]
 pub struct BackgroundCounts {
-    /// Whether it has a checkpoint to run, or is running one.
+    /// Whether it has a checkpoint to run, now or in a quiet moment, or is running one.
     pub is_busy: bool,
     /// Checkpoints that the thread has run.
     pub checkpoints: u64,
-    /// Why it runs no more: commits do again.
+    /// Why it runs none for now: commits do.
     pub failure: Option<String>,
 }
 
 impl Background {
-    /// Asks the thread for a checkpoint. `start` starts it if there is none. `false` if there can be
-    /// none: then the caller checkpoints.
-    pub fn ask(&self, threshold: u32, start: impl FnOnce() -> Option<JoinHandle<()>>) -> bool {
+    /// Leaves the checkpoint of a commit to the thread. `start` starts it if there is none. `false`
+    /// if there can be none: then the caller checkpoints.
+    pub fn leave(&self, fill: Fill, start: impl FnOnce() -> Option<JoinHandle<()>>) -> bool {
         let mut state = self.state();
-        if state.failure.is_some() {
+        if state.spares() {
             return false;
         }
-        state.threshold = threshold;
-        state.is_asked = true;
-        match state.thread {
-            Thread::Working => {}
-            Thread::Idle => self.changed.notify_all(),
-            Thread::None => {
-                // It has ended, and no longer needs the mutex.
-                state.handle.take().map(JoinHandle::join);
-                state.handle = start();
-                match state.handle.is_some() {
-                    true => state.thread = Thread::Working,
-                    false => {
-                        state.is_asked = false;
-                        state.failure = Some("no thread can be started".to_owned());
-                        return false;
-                    }
-                }
-            }
+        if fill.is_long() && state.is_busy() {
+            self.writers_wait.store(true, Ordering::Relaxed);
         }
-        true
+        let (due, pass) = (fill.due(state.last), fill.pass(state.last));
+        let had_work = state.for_quiet.is_some() || state.is_asked;
+        match due {
+            Due::Later => return true,
+            // The pass that is under way comes to its end first.
+            Due::Now if !state.is_busy() => {
+                if fill.catches_up(state.last) {
+                    self.writers_wait.store(true, Ordering::Relaxed);
+                }
+                state.ask(pass);
+            }
+            Due::Now | Due::InQuiet => state.for_quiet = Some((Instant::now(), pass)),
+        }
+        match state.thread {
+            Thread::Working => true,
+            // It sleeps no longer than until the next quiet moment.
+            Thread::Idle if had_work && !state.is_asked => true,
+            Thread::Idle => {
+                self.changed.notify_all();
+                true
+            }
+            Thread::None => self.start(&mut state, start),
+        }
     }
 
-    /// The thread's work: checkpoints when it is asked, until it is stopped, or has had nothing to do
-    /// for long. The error of a checkpoint ends it for good.
+    fn start(&self, state: &mut State, start: impl FnOnce() -> Option<JoinHandle<()>>) -> bool {
+        // It has ended, and no longer needs the mutex.
+        state.handle.take().map(JoinHandle::join);
+        state.handle = start();
+        let is_started = state.handle.is_some();
+        match is_started {
+            true => state.thread = Thread::Working,
+            false => {
+                self.forget(state);
+                state.fail("no thread can be started".to_owned());
+            }
+        }
+        is_started
+    }
+
+    /// No thread does what it was asked for.
+    fn forget(&self, state: &mut State) {
+        if std::mem::take(&mut state.is_asked) {
+            state.last = None;
+        }
+        state.for_quiet = None;
+        self.writers_wait.store(false, Ordering::Relaxed);
+    }
+
+    /// The thread's work: makes passes when it is asked, and in quiet moments, until it is stopped, or
+    /// has had nothing to do for long. The error of a pass ends it.
     pub fn serve(&self, mut checkpoint: impl FnMut() -> Result<(), String>) {
         let mut state = self.state();
         while !state.is_stopping {
             if state.is_asked && state.holds == 0 {
                 state.is_asked = false;
+                state.for_quiet = None;
                 state.thread = Thread::Working;
                 drop(state);
                 let done = checkpoint();
                 state = self.state();
                 state.checkpoints += 1;
-                if let Err(message) = done {
-                    state.failure = Some(message);
-                    break;
+                self.writers_wait.store(false, Ordering::Relaxed);
+                match done {
+                    Ok(()) => state.failure = None,
+                    Err(why) => {
+                        state.fail(why);
+                        break;
+                    }
                 }
                 continue;
             }
             state.thread = Thread::Idle;
             self.changed.notify_all();
-            let woken = self.changed.wait_timeout(state, IDLE);
+            let pause = state.pause();
+            let woken = self.changed.wait_timeout(state, pause);
             let (guard, result) = woken.unwrap_or_else(PoisonError::into_inner);
             state = guard;
-            if result.timed_out() && !state.is_asked && state.holds == 0 {
-                break;
+            if !result.timed_out() || state.is_asked || state.holds > 0 {
+                continue;
+            }
+            match state.for_quiet {
+                Some((_, pass)) if state.pause().is_zero() => state.ask(pass),
+                Some(_) => {}
+                None => break,
             }
         }
         // It closes its connection now. Whoever asks meanwhile asks again after the next commit.
@@ -131,9 +220,9 @@ impl Background {
         Ends(self)
     }
 
-    /// No thread checkpoints this log any more.
+    /// No thread checkpoints this log for now.
     pub fn give_up(&self, why: String) {
-        self.state().failure.get_or_insert(why);
+        self.state().fail(why);
     }
 
     /// Waits until the thread has closed its connection and ended.
@@ -167,6 +256,11 @@ impl Background {
         self.changed.notify_all();
     }
 
+    /// Whether a connection that is about to write waits for the thread.
+    pub fn writers_wait(&self) -> bool {
+        self.writers_wait.load(Ordering::Relaxed)
+    }
+
     /// Waits until the thread has done what it was asked for. `false` if that takes longer.
     pub fn await_idle(&self, most: Duration) -> bool {
         let end = Instant::now() + most;
@@ -182,19 +276,18 @@ impl Background {
         true
     }
 
-    /// `wal_autocheckpoint` of the connection that asked last, in frames, while there is a thread.
-    pub fn threshold(&self) -> Option<u32> {
-        let state = self.state();
-        (state.thread != Thread::None).then_some(state.threshold)
+    /// Whether there is a thread.
+    pub fn has_thread(&self) -> bool {
+        self.state().thread != Thread::None
     }
 
     /// See [`BackgroundCounts`].
     pub fn counts(&self) -> BackgroundCounts {
         let state = self.state();
         BackgroundCounts {
-            is_busy: state.is_busy(),
+            is_busy: state.is_busy() || state.for_quiet.is_some(),
             checkpoints: state.checkpoints,
-            failure: state.failure.clone(),
+            failure: state.failure.as_ref().map(|failure| failure.why.clone()),
         }
     }
 
@@ -215,7 +308,7 @@ impl Drop for Ends<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.thread = Thread::None;
-        state.is_asked = false;
+        self.0.forget(&mut state);
         self.0.changed.notify_all();
     }
 }
@@ -223,8 +316,11 @@ impl Drop for Ends<'_> {
 #[cfg(all(test, not(shuttle), not(loom)))]
 mod tests {
     use super::*;
+    use crate::wal::Salts;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
+
+    const LONGEST: Duration = Duration::from_secs(600);
 
     fn serving(
         background: &Arc<Background>,
@@ -237,6 +333,16 @@ mod tests {
         }))
     }
 
+    /// A log that is due for its first pass, in its `generation`.
+    fn long(generation: u8) -> Fill {
+        Fill {
+            salts: Salts([generation; 8]),
+            frames: 1_250,
+            copied: 0,
+            threshold: 1_000,
+        }
+    }
+
     #[test]
     fn no_checkpoint_runs_next_to_a_hold() {
         let background = Arc::new(Background::default());
@@ -246,29 +352,29 @@ mod tests {
             its.fetch_add(1, Ordering::SeqCst);
             Ok(())
         };
-        assert!(background.ask(1000, || serving(&background, checkpoint)));
-        assert!(background.await_idle(Duration::from_secs(600)));
+        assert!(background.leave(long(1), || serving(&background, checkpoint)));
+        assert!(background.await_idle(LONGEST));
         assert_eq!(count.load(Ordering::SeqCst), 1);
         background.hold();
-        assert!(background.ask(1000, || unreachable!("it has a thread")));
+        assert!(background.leave(long(2), || unreachable!("it has a thread")));
         assert!(!background.await_idle(Duration::from_millis(1)));
         assert_eq!(count.load(Ordering::SeqCst), 1);
         background.release();
-        assert!(background.await_idle(Duration::from_secs(600)));
+        assert!(background.await_idle(LONGEST));
         assert_eq!(count.load(Ordering::SeqCst), 2);
         background.stop();
-        assert_eq!(background.threshold(), None);
+        assert!(!background.has_thread());
     }
 
     #[test]
     fn a_failure_and_a_panic_end_the_thread() {
         let background = Arc::new(Background::default());
         let fails = || Err("the disk is full".to_owned());
-        assert!(background.ask(1, || serving(&background, fails)));
+        assert!(background.leave(long(1), || serving(&background, fails)));
         background.stop();
         // Whether it was stopped before it began is open.
         background.give_up("the disk is full".to_owned());
-        assert!(!background.ask(1, || unreachable!("it has failed")));
+        assert!(!background.leave(long(1), || unreachable!("it has failed")));
         assert_eq!(
             background.counts().failure.as_deref(),
             Some("the disk is full")
@@ -276,20 +382,72 @@ mod tests {
 
         let background = Arc::new(Background::default());
         let panics = || panic!("on purpose");
-        assert!(background.ask(1, || serving(&background, panics)));
-        assert!(background.await_idle(Duration::from_secs(600)));
+        assert!(background.leave(long(1), || serving(&background, panics)));
+        assert!(background.await_idle(LONGEST));
         background.stop();
-        assert!(background.ask(1, || serving(&background, || Ok(()))));
+        assert!(background.leave(long(1), || serving(&background, || Ok(()))));
+        background.stop();
+    }
+
+    /// `clone` may return EAGAIN for a moment.
+    #[test]
+    fn without_a_thread_commits_checkpoint_and_later_one_tries_again() {
+        let background = Arc::new(Background::default());
+        assert!(!background.leave(long(1), || None));
+        for _ in 0..SPARED {
+            assert!(!background.leave(long(1), || unreachable!("it is too early")));
+        }
+        assert!(!background.leave(long(1), || None));
+        assert!(background.counts().failure.is_some());
+        for _ in 0..SPARED {
+            assert!(!background.leave(long(1), || unreachable!("it is too early")));
+        }
+        assert!(background.leave(long(1), || serving(&background, || Ok(()))));
+        assert!(background.await_idle(LONGEST));
+        assert_eq!(background.counts().failure, None);
+        assert_eq!(background.counts().checkpoints, 1);
+        background.hold();
+        background.release();
         background.stop();
     }
 
     #[test]
-    fn without_a_thread_the_caller_checkpoints() {
-        let background = Background::default();
-        assert!(!background.ask(1, || None));
-        assert!(!background.ask(1, || unreachable!("it was tried")));
+    fn what_is_left_is_copied_in_a_quiet_moment() {
+        let background = Arc::new(Background::default());
+        let quiet = Fill {
+            frames: 1_000,
+            ..long(1)
+        };
+        assert!(background.leave(quiet, || serving(&background, || Ok(()))));
+        let begun = Instant::now();
+        while background.counts().is_busy {
+            assert!(begun.elapsed() < LONGEST, "it takes too long");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(background.counts().checkpoints, 1);
+        // Once, even if the log has not restarted.
+        assert!(background.leave(quiet, || unreachable!("it has a thread")));
+        assert!(!background.counts().is_busy);
+        background.stop();
+    }
+
+    #[test]
+    fn writers_wait_for_the_pass_that_is_to_catch_up() {
+        let background = Arc::new(Background::default());
+        assert!(background.leave(long(1), || serving(&background, || Ok(()))));
+        assert!(background.await_idle(LONGEST));
+        assert!(!background.writers_wait());
         background.hold();
+        let longer = Fill {
+            frames: 1_375,
+            copied: 1_250,
+            ..long(1)
+        };
+        assert!(background.leave(longer, || unreachable!("it has a thread")));
+        assert!(background.writers_wait());
         background.release();
+        assert!(background.await_idle(LONGEST));
+        assert!(!background.writers_wait());
         background.stop();
     }
 }

@@ -1,6 +1,6 @@
 //! Checkpoints that no commit pays for (`onewrite_background_checkpoint`): their choice, and the
 //! connection of the thread that runs them. [`crate::checkpoint::Background`] is the thread's state.
-//! The rules are BG1 to BG12 of `docs/durability.md`.
+//! The rules are BG1 to BG14 of `docs/durability.md`.
 //!
 //! SQLite runs its automatic checkpoint inside the call that commits. It asks for the checkpoint lock,
 //! and ignores a refusal. So our VFS refuses, and the thread runs the same checkpoint (PASSIVE) on a
@@ -17,20 +17,16 @@ use super::guard::Look;
 use super::header::{GUARD_BYTE, Header, READ_VERSION_AT, WAL_VERSION, guarded_by};
 use super::host::{self, Connection, Host, SqlError};
 use super::settings::Settings;
+use crate::checkpoint::Fill;
 use crate::commit::SharedLog;
 use crate::log::{ErrorKind, LogError};
 use crate::mode::CheckpointPolicy;
 use crate::storage::{Access, without_signals};
 use crate::sync::{self, Builder, JoinHandle};
-use crate::wal::FrameNo;
 
 /// A commit checkpoints by itself when the log has so many times the frames of
 /// `wal_autocheckpoint`. The thread has fallen behind then, or a reader keeps the log.
 const MOST: u32 = 4;
-
-/// A writer that pauses nowhere waits for the thread when the log is longer by this part. The log's
-/// first chunk has room for that with SQLite's default of 1,000 frames.
-const LONG: u32 = 4;
 
 /// The one that runs a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,15 +101,21 @@ impl Database {
         let threshold = connection.autocheckpoint();
         // A callback of the application may have used another SQLite.
         host::enter(self.host);
-        let (Some(threshold), Some(FrameNo(frames))) = (threshold, self.last_commit.get()) else {
+        let (Some(threshold), Some(index)) = (threshold, self.last_commit.get()) else {
             return Checkpoint::Application;
         };
-        if frames < threshold {
+        let fill = Fill {
+            salts: index.salts,
+            frames: index.last_frame.0,
+            copied: self.inner.backfilled().unwrap_or_default().0,
+            threshold,
+        };
+        if fill.frames < threshold {
             return Checkpoint::Application;
         }
-        let is_left = frames < threshold.saturating_mul(MOST)
-            && (log.background.threshold().is_some() || self.may_start_thread(&log, connection))
-            && log.background.ask(threshold, || self.start_thread(&log));
+        let is_left = fill.frames < threshold.saturating_mul(MOST)
+            && (log.background.has_thread() || self.may_start_thread(&log, connection))
+            && log.background.leave(fill, || self.start_thread(&log));
         match is_left {
             true => Checkpoint::Thread,
             false => Checkpoint::Commit,
@@ -163,18 +165,12 @@ impl Database {
         }
     }
 
-    /// The thread may never catch up with a writer that pauses nowhere. So when the log is long, and
-    /// most of it is copied, a writer waits for the rest before it chooses what it reads.
+    /// The thread may never catch up with a writer that pauses nowhere. So a writer waits for a pass
+    /// that is to copy what the one before has left, before it chooses what it reads.
     pub fn is_thread_to_catch_up(&self, log: &SharedLog) -> bool {
-        if !self.settings.get().background || !log.file().is_of_this_process() {
-            return false;
-        }
-        let (Some(threshold), Some(index)) = (log.background.threshold(), self.inner.index_view())
-        else {
-            return false;
-        };
-        index.last_frame.0 >= threshold.saturating_add(threshold / LONG)
-            && self.left_to_copy().is_some_and(|left| left > FrameNo(0))
+        log.background.writers_wait()
+            && self.settings.get().background
+            && log.file().is_of_this_process()
     }
 
     /// See [`Database::is_thread_to_catch_up`].

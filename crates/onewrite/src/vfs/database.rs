@@ -27,7 +27,7 @@ use crate::log::{ErrorKind, Log, LogError, OpenLog};
 use crate::mode::JournalMode;
 use crate::storage::{Access, MOMENT, NewFile, Short, process_number, try_within};
 use crate::sync;
-use crate::wal::{FrameNo, PageSize};
+use crate::wal::{IndexView, PageSize};
 
 /// A switch of the journal mode that is under way on this connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,8 +89,8 @@ pub struct Database {
     pub held: HeldLocks,
     /// Whether it has committed, and done nothing since.
     pub has_just_committed: Cell<bool>,
-    /// The last published frame when it last released the write lock.
-    pub last_commit: Cell<Option<FrameNo>>,
+    /// The log when it last released the write lock.
+    pub last_commit: Cell<Option<IndexView>>,
     /// If this is the connection of a thread that checkpoints: for which log.
     pub served: Option<Served>,
     pub snapshots: Snapshots,

@@ -36,6 +36,18 @@ fn count(path: &Path) {
     *calls.get_or_insert_default().entry(of_thread).or_default() += 1;
 }
 
+/// Flushes of each database.
+static SYNCS: Mutex<Option<HashMap<PathBuf, u32>>> = Mutex::new(None);
+
+fn syncs(path: &Path) -> u32 {
+    let syncs = SYNCS.lock().unwrap_or_else(PoisonError::into_inner);
+    syncs
+        .iter()
+        .flatten()
+        .find_map(|(of, count)| (of == path).then_some(*count))
+        .unwrap_or(0)
+}
+
 /// Writes and flushes of the database by this thread, and by all others.
 fn calls(path: &Path) -> (u32, u32) {
     let calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -62,6 +74,12 @@ impl Watch for Counting {
 
     fn sync(path: &Path, call: impl Call) -> c_int {
         count(path);
+        let mut syncs = SYNCS.lock().unwrap_or_else(PoisonError::into_inner);
+        *syncs
+            .get_or_insert_default()
+            .entry(path.to_owned())
+            .or_default() += 1;
+        drop(syncs);
         call()
     }
 }
@@ -167,6 +185,50 @@ fn commits_neither_write_nor_flush_the_database_and_the_log_stays_bounded() {
         let db = open(&path);
         assert_eq!(sql(&db, "SELECT count(*) FROM t"), commits.to_string());
         assert_eq!(sql(&db, "PRAGMA integrity_check"), "ok");
+    }
+}
+
+/// Syncs of the database by `commits` of one steady writer, and the longest log.
+fn steady(mode: &str, background: &str, commits: u32) -> (u32, u32) {
+    const FRAMES: u32 = 1_000;
+    let (_directory, path) = directory();
+    let db = open_in(&path, mode, FRAMES);
+    sql(
+        &db,
+        &format!("PRAGMA onewrite_background_checkpoint={background}"),
+    );
+    let before = syncs(&path);
+    let mut longest = 0;
+    for number in 0..commits {
+        insert(&db);
+        if number % 10 == 0 {
+            let frames = frames(&db);
+            longest = longest.max(frames);
+            // A writer waits for the second pass, and not for long. The machine may be slower.
+            if frames >= FRAMES + FRAMES / 4 + FRAMES / 8 {
+                await_thread(&db);
+            }
+        }
+    }
+    await_thread(&db);
+    (syncs(&path) - before, longest)
+}
+
+/// A thread that made a pass after nearly every commit flushed 30 times as often.
+#[test]
+fn a_steady_writer_s_database_is_flushed_hardly_more_often_by_the_thread() {
+    for (mode, commits) in [("onewrite", 10_000), ("onewrite", 3_000), ("direct", 3_000)] {
+        let (by_commits, _) = steady(mode, "off", commits);
+        let (by_thread, longest) = steady(mode, "on", commits);
+        assert!(by_commits >= 3, "{mode}: {by_commits} by commits");
+        // The last pass may have been early.
+        let most = by_commits * 3 / 2 + 1;
+        assert!(
+            (1..=most).contains(&by_thread),
+            "{mode}: {by_thread} by the thread, {by_commits} by commits"
+        );
+        assert!(longest <= 2_000, "{mode}: {longest} frames");
+        println!("{mode} {commits}: {by_thread} and {by_commits}, {longest} frames");
     }
 }
 

@@ -104,9 +104,7 @@ fn write_unlock(database: &Database, count: c_int, flags: c_int) -> c_int {
     let mut ended = SQLITE_OK;
     if database.held.write.replace(false) {
         let index = database.inner.index_view();
-        database
-            .last_commit
-            .set(index.map(|index| index.last_frame));
+        database.last_commit.set(index);
         let mut resealed = None;
         ended = with_writer(database, |writer| {
             resealed = writer.take_resealed(index);
