@@ -52,6 +52,7 @@ typedef struct onewrite_api {
   const char *(*db_name)(sqlite3 *, int);
   sqlite3_stmt *(*next_stmt)(sqlite3 *, sqlite3_stmt *);
   int (*stmt_busy)(sqlite3_stmt *);
+  int (*data_count)(sqlite3_stmt *);
   int (*stmt_readonly)(sqlite3_stmt *);
   int (*txn_state)(sqlite3 *, const char *);
   const char *(*uri_parameter)(sqlite3_filename, const char *);
@@ -99,6 +100,7 @@ static inline int onewrite_register(int make_default) {
   api.db_name = sqlite3_db_name;
   api.next_stmt = sqlite3_next_stmt;
   api.stmt_busy = sqlite3_stmt_busy;
+  api.data_count = sqlite3_data_count;
   api.stmt_readonly = sqlite3_stmt_readonly;
   api.txn_state = sqlite3_txn_state;
   api.uri_parameter = sqlite3_uri_parameter;

@@ -89,6 +89,18 @@ impl Database {
         log.file().is_of_this_process().then_some(log)
     }
 
+    /// A commit has ended. SQLite calls its hook behind it, unless a statement commits when it is reset.
+    pub fn note_commit(&self, is_done: bool) {
+        let may_follow = || {
+            let connection = self
+                .connection
+                .get()
+                .filter(|_| self.settings.get().background);
+            !connection.is_some_and(Connection::is_reset)
+        };
+        self.has_just_committed.set(is_done && may_follow());
+    }
+
     /// Decides about the checkpoint that SQLite begins right behind a commit.
     ///
     /// With SQLite's own hook every commit with so many frames in the log checkpoints. So the first

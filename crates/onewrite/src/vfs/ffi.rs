@@ -272,6 +272,7 @@ api! {
     db_name = 264 sqlite3_db_name(*mut sqlite3, c_int) -> *const c_char;
     next_stmt = 152 sqlite3_next_stmt(*mut sqlite3, *mut sqlite3_stmt) -> *mut sqlite3_stmt;
     stmt_busy = 184 sqlite3_stmt_busy(*mut sqlite3_stmt) -> c_int;
+    data_count = 48 sqlite3_data_count(*mut sqlite3_stmt) -> c_int;
     stmt_readonly = 185 sqlite3_stmt_readonly(*mut sqlite3_stmt) -> c_int;
     txn_state = 252 sqlite3_txn_state(*mut sqlite3, *const c_char) -> c_int;
     uri_parameter = 189 sqlite3_uri_parameter(*const c_char, *const c_char) -> *const c_char;

@@ -281,6 +281,15 @@ impl Connection {
         self.runs(|host, statement| unsafe { (host.api.stmt_readonly)(statement) } == 0)
     }
 
+    /// Whether the statement that commits is being reset: it has returned a row (`RETURNING`), and was
+    /// not run to its end. A statement that runs to its end has no row when it commits.
+    pub fn is_reset(self) -> bool {
+        // SAFETY: a statement that is alive.
+        self.runs(|host, statement| unsafe {
+            (host.api.stmt_readonly)(statement) == 0 && (host.api.data_count)(statement) > 0
+        })
+    }
+
     /// Whether such a statement is running.
     fn runs(self, is_such: impl Fn(&Host, *mut ffi::sqlite3_stmt) -> bool) -> bool {
         let host = self.host;

@@ -431,6 +431,46 @@ fn several_connections_open_and_close_next_to_the_thread() {
     }
 }
 
+/// A statement that returns rows commits when it is reset, if it has not come to its end. SQLite calls
+/// no hook then, so the next checkpoint is the application's.
+#[test]
+fn a_checkpoint_behind_a_statement_that_was_reset_runs_at_once() {
+    for mode in MODES {
+        let (_directory, path) = directory();
+        let db = open_in(&path, mode, 10);
+        while frames(&db) < 10 {
+            insert(&db);
+        }
+        await_thread(&db);
+        for is_finished in [false, true] {
+            // The log starts again.
+            sql(&db, "PRAGMA wal_checkpoint(TRUNCATE)");
+            sql(&db, "PRAGMA onewrite_background_checkpoint=off");
+            sql(&db, "PRAGMA wal_autocheckpoint=0");
+            (0..12).for_each(|_| insert(&db));
+            sql(&db, "PRAGMA onewrite_background_checkpoint=on");
+            sql(&db, "PRAGMA wal_autocheckpoint=10");
+            let (before, _) = calls(&path);
+            let insert = "INSERT INTO t VALUES(1), (2) RETURNING x";
+            let mut statement = db.prepare(insert).expect("a statement");
+            let mut rows = statement.query([]).expect("it runs");
+            assert!(rows.next().expect("a row").is_some());
+            while is_finished && rows.next().expect("its end").is_some() {}
+            drop(rows);
+            drop(statement);
+            let (mut all, mut done) = (0, 0);
+            // SAFETY: an open connection, and room for two integers.
+            let code = unsafe {
+                let (all, done) = (&raw mut all, &raw mut done);
+                ffi::sqlite3_wal_checkpoint_v2(db.handle(), c"main".as_ptr(), 0, all, done)
+            };
+            assert_eq!((code, all), (ffi::SQLITE_OK, done), "{mode}");
+            assert!(done >= 13, "{mode}: {done}");
+            assert!(calls(&path).0 > before, "{mode}: where it was called");
+        }
+    }
+}
+
 /// `SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE`: the thread's connection does not checkpoint either.
 #[test]
 fn a_close_without_a_checkpoint_leaves_the_log() {

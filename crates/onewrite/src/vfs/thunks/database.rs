@@ -458,7 +458,7 @@ fn commit_is_published(database: &Database) -> c_int {
         writer.note_commit_ended();
         Ok(())
     });
-    database.has_just_committed.set(code == SQLITE_OK);
+    database.note_commit(code == SQLITE_OK);
     code
 }
 
