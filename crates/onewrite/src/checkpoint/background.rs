@@ -3,7 +3,7 @@
 //!
 //! This module has the thread's state: requests, waiters, and its end. `vfs::background` has its
 //! connection, with which SQLite's own checkpoint runs, and chooses the checkpoints for it. [`super::due`]
-//! says when. The rules are BG1 to BG14 of `docs/durability.md`.
+//! says when. The rules are BG1 to BG15 of `docs/durability.md`.
 //!
 //! The mutex is held over no call into SQLite and over no I/O.
 

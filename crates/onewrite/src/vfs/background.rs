@@ -1,6 +1,6 @@
 //! Checkpoints that no commit pays for (`onewrite_background_checkpoint`): their choice, and the
 //! connection of the thread that runs them. [`crate::checkpoint::Background`] is the thread's state.
-//! The rules are BG1 to BG14 of `docs/durability.md`.
+//! The rules are BG1 to BG15 of `docs/durability.md`.
 //!
 //! SQLite runs its automatic checkpoint inside the call that commits. It asks for the checkpoint lock,
 //! and ignores a refusal. So our VFS refuses, and the thread runs the same checkpoint (PASSIVE) on a

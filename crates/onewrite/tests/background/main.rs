@@ -9,6 +9,7 @@ mod processes;
 mod rows;
 #[path = "../common/shim.rs"]
 mod shim;
+mod stock;
 
 use rusqlite::ffi;
 use rusqlite::{Connection, OpenFlags};
@@ -17,7 +18,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, c_int};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, Once, OnceLock, PoisonError};
 use std::thread::{ThreadId, current, sleep};
 use std::time::{Duration, Instant};
 
@@ -63,12 +64,39 @@ fn calls(path: &Path) -> (u32, u32) {
     found
 }
 
+/// Sends this process a signal inside the thread's pass.
+static TRAP: Trap = Trap(OnceLock::new());
+
+struct Trap(OnceLock<(PathBuf, ThreadId, AtomicU32, c_int)>);
+
+impl Trap {
+    /// At the `nth` write to the database by another thread than this one.
+    fn set(&self, path: &Path, nth: u32, signal: c_int) {
+        let trap = (path.to_owned(), current().id(), AtomicU32::new(nth), signal);
+        self.0.set(trap).expect("one trap for a process");
+    }
+
+    fn note_write(&self, path: &Path) {
+        let Some((of, but, left, signal)) = self.0.get() else {
+            return;
+        };
+        let is_it = of == path && *but != current().id();
+        if is_it && left.fetch_sub(1, Ordering::SeqCst) == 1 {
+            // SAFETY: a signal for this process.
+            unsafe { libc::kill(libc::getpid(), *signal) };
+            // A signal may be a moment late.
+            sleep(Duration::from_millis(100));
+        }
+    }
+}
+
 impl Watch for Counting {
     const NAME: &CStr = c"counting";
     const FILES: c_int = ffi::SQLITE_OPEN_MAIN_DB;
 
     fn write(path: &Path, _offset: u64, _bytes: &[u8], call: impl Call) -> c_int {
         count(path);
+        TRAP.note_write(path);
         call()
     }
 
@@ -469,6 +497,57 @@ fn a_checkpoint_behind_a_statement_that_was_reset_runs_at_once() {
             assert!(calls(&path).0 > before, "{mode}: where it was called");
         }
     }
+}
+
+#[test]
+fn each_attached_database_has_a_thread_of_its_own() {
+    for mode in MODES {
+        let (directory, path) = directory();
+        let other = directory
+            .path()
+            .canonicalize()
+            .expect("a path")
+            .join("other");
+        drop(open_in(&other, mode, 10));
+        let db = open_in(&path, mode, 10);
+        sql(&db, &format!("ATTACH '{}' AS other", other.display()));
+        sql(&db, "PRAGMA other.onewrite_background_checkpoint=on");
+        let (own, _) = calls(&path);
+        let (others, _) = calls(&other);
+        for _ in 0..30 {
+            sql(&db, "BEGIN");
+            insert(&db);
+            sql(&db, "INSERT INTO other.t VALUES(1)");
+            sql(&db, "COMMIT");
+            await_thread(&db);
+        }
+        let of_other = sql(&db, "PRAGMA other.onewrite_status");
+        let of_other: serde_json::Value = serde_json::from_str(&of_other).expect("JSON");
+        let background = &of_other["background"];
+        assert!(
+            background["checkpoints"].as_u64() > Some(0),
+            "{mode}: {background}"
+        );
+        assert_eq!(background["failure"], serde_json::Value::Null, "{mode}");
+        assert!(checkpoints(&db) > 0, "{mode}");
+        assert_eq!(calls(&path).0, own, "{mode}: by the commits");
+        assert_eq!(calls(&other).0, others, "{mode}: by the commits");
+        drop(db);
+        for path in [&path, &other] {
+            assert!(is_stock(path), "{mode}");
+            assert_eq!(sql(&open(path), "SELECT count(*) FROM t"), "30", "{mode}");
+        }
+    }
+}
+
+#[test]
+fn a_database_in_memory_has_no_thread() {
+    let db = open(Path::new(":memory:"));
+    sql(&db, "PRAGMA journal_mode=direct");
+    sql(&db, "PRAGMA wal_autocheckpoint=1");
+    sql(&db, "CREATE TABLE t(x)");
+    (0..20).for_each(|_| insert(&db));
+    assert_eq!(sql(&db, "SELECT count(*) FROM t"), "20");
 }
 
 /// `SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE`: the thread's connection does not checkpoint either.

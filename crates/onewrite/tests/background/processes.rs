@@ -6,6 +6,9 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 
+/// Names the mode for a child.
+pub const MODE: &str = "ONEWRITE_TEST_MODE";
+
 /// The numbers of the last rows that processes have reported, and what the database has.
 fn rows(path: &Path) -> u64 {
     let db = open(path);
@@ -19,15 +22,14 @@ fn rows(path: &Path) -> u64 {
 /// of its own.
 #[test]
 fn a_process_forks_next_to_the_busy_thread() {
-    let (_directory, path) = directory();
-    let text = printed(&mut children::child(
-        &this_program(),
-        "processes::forks",
-        &path,
-    ));
-    assert!(text.contains("all children wrote"), "{text}");
-    assert!(is_stock(&path));
-    assert_eq!(rows(&path), 1 + 30 * 6);
+    for mode in ["onewrite", "direct"] {
+        let (_directory, path) = directory();
+        let mut child = children::child(&this_program(), "processes::forks", &path);
+        let text = printed(child.env(MODE, mode));
+        assert!(text.contains("all children wrote"), "{mode}: {text}");
+        assert!(is_stock(&path));
+        assert_eq!(rows(&path), 1 + 30 * 6, "{mode}");
+    }
 }
 
 #[test]
@@ -35,7 +37,8 @@ fn a_process_forks_next_to_the_busy_thread() {
 fn forks() {
     let path = std::env::var(children::DATABASE).expect("a database");
     let path = Path::new(&path);
-    let db = open_in(path, "onewrite", 1);
+    let mode = std::env::var(MODE).expect("a mode");
+    let db = open_in(path, &mode, 1);
     insert(&db);
     for _ in 0..30 {
         insert(&db);
