@@ -1,19 +1,22 @@
 //! When the thread that checkpoints makes a pass ([`super::background`]). The rule is BG13 of
 //! `docs/durability.md`.
 //!
-//! A pass beside a steady writer leaves the frames of the commits that came meanwhile, so the log
+//! A pass next to a steady writer leaves the frames of the commits that came meanwhile, so the log
 //! cannot restart. Each pass flushes the database. So the first pass comes a little later than the
 //! threshold, with most of the work, and a second one a little later still. Writers wait for the
 //! second, so that it leaves nothing.
 
 use crate::wal::Salts;
 
-/// Beside commits, the first pass comes when the log is longer than the threshold by this part. The
-/// log's first chunk has room for that with SQLite's default of 1,000 frames.
-const SLACK: u32 = 4;
+/// Next to commits, the first pass comes when the log is longer than the threshold by this part.
+const SLACK: u32 = 8;
 
-/// Each further pass comes when the log has grown by this part of the threshold. Two passes in
-/// 1 + 1/4 + 1/8 thresholds are less than 1.5 in each.
+/// The second pass comes when the log is longer than the threshold by this part. Two passes in 4/3
+/// thresholds are 1.5 in each. With SQLite's default of 1,000 frames the log's first chunk has room
+/// for that, and a slow first pass for some 200 frames.
+const SECOND: u32 = 3;
+
+/// Each further pass comes when the log has grown by this part of the threshold.
 const STEP: u32 = 8;
 
 /// The log as a commit leaves it.
@@ -61,10 +64,15 @@ impl Fill {
     pub fn due(&self, last: Option<Pass>) -> Due {
         let begun = self.begun(last);
         let first = self.longer_by(self.threshold / SLACK);
-        let after = first.max(begun).saturating_add(self.step());
+        let second = self.longer_by(self.threshold / SECOND);
+        let after = second.max(begun.saturating_add(self.step()));
         let (in_quiet, now) = match self.of_generation(last).map_or(0, |pass| pass.number) {
             _ if self.is_first(begun) => (self.threshold, first),
-            0 | 1 => (first.max(begun.saturating_add(1)), after),
+            0 | 1 => (
+                self.longer_by(self.threshold / 4)
+                    .max(begun.saturating_add(1)),
+                after,
+            ),
             // A quiet moment was none. A commit may come at random in the next one, too.
             _ => (after, after),
         };
@@ -125,28 +133,28 @@ mod tests {
     fn the_first_pass_waits_for_a_quiet_moment_and_not_for_long() {
         assert_eq!(fill(999, 0).due(None), Due::Later);
         assert_eq!(fill(1_000, 0).due(None), Due::InQuiet);
-        assert_eq!(fill(1_249, 0).due(None), Due::InQuiet);
-        assert_eq!(fill(1_250, 0).due(None), Due::Now);
-        assert!(!fill(1_250, 0).catches_up(None));
+        assert_eq!(fill(1_124, 0).due(None), Due::InQuiet);
+        assert_eq!(fill(1_125, 0).due(None), Due::Now);
+        assert!(!fill(1_125, 0).catches_up(None));
     }
 
     /// Whether this process has made the first pass, or another one, and after one that was
     /// refused.
     #[test]
     fn the_next_pass_comes_when_the_log_has_grown() {
-        let tried = Some(fill(1_250, 0).pass(None));
-        for (copied, last) in [(1_250, tried), (1_250, None), (0, tried)] {
-            assert_eq!(fill(1_250, copied).due(last), Due::Later);
-            assert_eq!(fill(1_251, copied).due(last), Due::InQuiet);
-            assert_eq!(fill(1_374, copied).due(last), Due::InQuiet);
-            assert_eq!(fill(1_375, copied).due(last), Due::Now);
-            assert!(fill(1_375, copied).catches_up(last));
+        let tried = Some(fill(1_125, 0).pass(None));
+        for (copied, last) in [(1_125, tried), (1_125, None), (0, tried)] {
+            assert_eq!(fill(1_249, copied).due(last), Due::Later);
+            assert_eq!(fill(1_250, copied).due(last), Due::InQuiet);
+            assert_eq!(fill(1_332, copied).due(last), Due::InQuiet);
+            assert_eq!(fill(1_333, copied).due(last), Due::Now);
+            assert!(fill(1_333, copied).catches_up(last));
         }
         // A pass in a quiet moment that was none.
         let tried = Some(fill(1_000, 0).pass(None));
         assert_eq!(fill(1_249, 1_000).due(tried), Due::Later);
         assert_eq!(fill(1_250, 1_000).due(tried), Due::InQuiet);
-        assert_eq!(fill(1_375, 1_000).due(tried), Due::Now);
+        assert_eq!(fill(1_333, 1_000).due(tried), Due::Now);
         let tried = Some(fill(1_260, 1_000).pass(tried));
         assert_eq!(fill(1_384, 1_000).due(tried), Due::Later);
         assert_eq!(fill(1_385, 1_000).due(tried), Due::Now);
@@ -160,8 +168,8 @@ mod tests {
             number: 3,
         });
         assert_eq!(fill(1_000, 0).due(tried), Due::InQuiet);
-        assert_eq!(fill(1_250, 0).due(tried), Due::Now);
-        assert!(!fill(1_250, 0).catches_up(tried));
+        assert_eq!(fill(1_125, 0).due(tried), Due::Now);
+        assert!(!fill(1_125, 0).catches_up(tried));
     }
 
     #[test]

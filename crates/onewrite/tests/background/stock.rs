@@ -44,7 +44,7 @@ impl Part {
     }
 
     fn signal(&self, signal: i32) {
-        // SAFETY: a child of ours that nobody has waited for.
+        // SAFETY: our own child, which nobody has waited for.
         assert_eq!(unsafe { libc::kill(self.process.id() as i32, signal) }, 0);
     }
 
