@@ -33,8 +33,8 @@ mod waits;
 pub mod wal;
 
 pub use vfs::{
-    DATABASE_HEADER_BYTES, DiscardError, Discarded, GUARD_BYTE, RegisterError, SETTINGS, Setting,
-    discard_log, guarded_by,
+    DATABASE_HEADER_BYTES, DiscardError, Discarded, EVENTS, EventKind, GUARD_BYTE, RegisterError,
+    SETTINGS, Setting, discard_log, guarded_by,
 };
 
 /// The name of the VFS, for `sqlite3_open_v2` and the URI parameter `vfs=`.

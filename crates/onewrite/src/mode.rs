@@ -5,6 +5,7 @@
 
 mod layout;
 pub mod policy;
+mod stall;
 pub mod words;
 
 use std::fmt;
@@ -15,6 +16,7 @@ pub use policy::{
     CheckpointPolicy, Compressing, Compression, Differences, Floor, Goal, GroupSynch, InitPolicy,
     SyncPolicy,
 };
+pub use stall::StallLimit;
 pub use words::UnknownWord;
 
 /// One of our journal modes. All others are SQLite's own.

@@ -2,6 +2,8 @@
 //! container, while it holds any lock, so every wait has a bound. The rules are W1 to W28 of
 //! `docs/durability.md`, which also has a table of these times.
 
+pub mod stall;
+
 use std::time::Duration;
 
 use crate::sync::{Instant, sleep};
@@ -76,6 +78,9 @@ times! {
     /// The threads that write groups (group synch), that checkpoint, and that tell the kernel to begin to
     /// write, end after so long without work.
     IDLE = ms(2000);
+    /// After a pause of this length, the waits before it do not count for the next commit
+    /// (`onewrite_stall_log`).
+    STALL_OVER = ms(1000);
     /// After so long without a commit, the thread that checkpoints takes the moment for a quiet one.
     QUIET = ms(200);
 

@@ -32,6 +32,7 @@ use crate::mode::SyncPolicy;
 use crate::storage::{Access, LockByte, LockKind};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Condvar, Instant, Mutex, MutexGuard, fence};
+use crate::waits::stall::{self, Phase};
 use crate::waits::{LOOK, OVERDUE, STUCK_FLUSH, TURN};
 use crate::wal::{FrameNo, IndexView, Salts};
 
@@ -154,6 +155,16 @@ impl GroupCommit {
     /// The flush failed, here or elsewhere: the log is poisoned. Whether the frame survives a crash
     /// is unknown.
     fn wait(
+        &self,
+        log: &Log,
+        until: (Salts, FrameNo),
+        waiter: Waiter,
+        look: Look<'_>,
+    ) -> Result<(), LogError> {
+        stall::measured(Phase::Group, || self.lead_or_wait(log, until, waiter, look))
+    }
+
+    fn lead_or_wait(
         &self,
         log: &Log,
         until: (Salts, FrameNo),

@@ -306,6 +306,11 @@ impl Writer {
         self.log.check_poison()
     }
 
+    /// Whether the transaction's last frame has come.
+    pub fn has_commit(&self) -> bool {
+        self.commit_began.is_some()
+    }
+
     /// SQLite may report the commit: see [`latency`].
     pub fn note_commit_ended(&mut self) {
         if let Some(began) = self.commit_began.take() {

@@ -6,6 +6,8 @@
 //! leaves. After that, no code of this process touches the file.
 
 use std::ops::Deref;
+// No thread waits for what these tell, under the model checkers either.
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 
 use crate::checkpoint::{Background, Counters};
@@ -33,6 +35,9 @@ pub struct SharedLog {
     /// The number of this process's connections that have the log open.
     connections: AtomicUsize,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Whether the events of this process have told of the log, and of its poison.
+    is_told: AtomicBool,
+    is_poison_told: AtomicBool,
 }
 
 impl Deref for SharedLog {
@@ -55,11 +60,24 @@ impl From<Log> for SharedLog {
             latency: Latency::default(),
             connections: AtomicUsize::new(0),
             threads: Mutex::default(),
+            is_told: AtomicBool::new(false),
+            is_poison_told: AtomicBool::new(false),
         }
     }
 }
 
 impl SharedLog {
+    /// Whether this is asked for the first time.
+    pub(crate) fn is_new_here(&self) -> bool {
+        !self.is_told.load(Relaxed) && !self.is_told.swap(true, Relaxed)
+    }
+
+    /// Why the log is poisoned, the first time that this is asked for after that.
+    pub(crate) fn new_poison(&self) -> Option<&str> {
+        let why = self.log.poisoned()?;
+        (!self.is_poison_told.swap(true, Relaxed)).then_some(why)
+    }
+
     /// Counts a connection that begins to use the log.
     pub(super) fn enter(&self) {
         self.connections.fetch_add(1, Ordering::AcqRel);

@@ -37,6 +37,7 @@ use crate::storage::{
 };
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard};
+use crate::waits::stall::{self, Phase};
 use crate::wal::{self, FrameNo, Salts, WalHeader};
 
 pub use error::{ErrorKind, LogError};
@@ -283,7 +284,9 @@ impl Log {
             return Ok(());
         }
         let (space, file) = (&self.space, &self.file);
-        let made = self.initialized(|init| space.ensure(file, &self.geometry, init, patience, end));
+        let made = stall::measured(Phase::Growth, || {
+            self.initialized(|init| space.ensure(file, &self.geometry, init, patience, end))
+        });
         self.made_ready(made)
     }
 
@@ -342,7 +345,8 @@ impl Log {
         patience: &dyn Patience,
         write: impl FnOnce() -> Result<(), StorageError>,
     ) -> Result<(), LogError> {
-        Ok(self.space.locked(&self.file, patience, write)?)
+        let beyond = || self.space.locked(&self.file, patience, write);
+        Ok(stall::measured(Phase::Growth, beyond)?)
     }
 
     /// The log's header block as it is in the file now.

@@ -18,6 +18,7 @@ use super::observer::{self, Call};
 use super::open::{self, Access};
 use super::probe;
 use super::sys;
+use crate::waits::stall::{self, Phase};
 use rustix::fs::{Advice, AtFlags, Statx, StatxFlags, fadvise, fdatasync, fstat, ftruncate, statx};
 use rustix::io::{Errno, IoSliceMut, pread, preadv};
 use std::fs::File;
@@ -256,6 +257,10 @@ impl LogFile {
     /// Those of sync_file_range(2), which may be of an earlier write. As with [`LogFile::flush`],
     /// the state of the data is then unknown.
     pub fn write_back(&self) -> Result<(), StorageError> {
+        stall::measured(Phase::Write, || self.finish_write_back())
+    }
+
+    fn finish_write_back(&self) -> Result<(), StorageError> {
         observer::before(&self.path, Operation::Flush, &Call::WriteBack)?;
         match sys::write_back(self.buffered_fd(), 0, 0, sys::WriteBack::Finish) {
             Ok(()) => Ok(()),
@@ -286,9 +291,11 @@ impl LogFile {
     /// Those of fdatasync(2). The state of the written data is then unknown, and a later success
     /// says nothing about it.
     pub fn flush(&self) -> Result<(), StorageError> {
-        observer::before(&self.path, Operation::Flush, &Call::Flush)?;
-        // Not retried even after a signal: an error that the first attempt saw may not show twice.
-        fdatasync(&self.buffered).map_err(|e| self.error(Operation::Flush, None, e))?;
+        stall::measured(Phase::Flush, || {
+            observer::before(&self.path, Operation::Flush, &Call::Flush)?;
+            // Not retried even after a signal: an error that the first attempt saw may not show twice.
+            fdatasync(&self.buffered).map_err(|e| self.error(Operation::Flush, None, e))
+        })?;
         self.counters.count_flush();
         Ok(())
     }

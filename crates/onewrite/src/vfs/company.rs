@@ -15,6 +15,7 @@ use crate::commit::turns::HandsOver;
 use crate::log::shared::Contention;
 use crate::log::{ErrorKind, Log, LogError};
 use crate::sync::{Instant, sleep};
+use crate::waits::stall::{self, Phase};
 use crate::waits::{RESTART_OVER, RESTART_PAUSE};
 use crate::wal::{FrameNo, IndexView};
 
@@ -67,19 +68,21 @@ impl Database {
         }
         let look = || (self.inner.index_view(), self.inner.backfilled());
         let before = look();
-        if in_company {
-            let hands_over = self.hands_over();
-            log.group_commit
-                .turns()
-                .take(&log, self.committer, hands_over);
-            self.held.turn.set(true);
-        }
-        if follows_thread {
-            self.await_thread(&log);
-        }
-        if in_company {
-            self.wait_for_restart(&log);
-        }
+        stall::measured(Phase::WriteLock, || {
+            if in_company {
+                let hands_over = self.hands_over();
+                log.group_commit
+                    .turns()
+                    .take(&log, self.committer, hands_over);
+                self.held.turn.set(true);
+            }
+            if follows_thread {
+                self.await_thread(&log);
+            }
+            if in_company {
+                self.wait_for_restart(&log);
+            }
+        });
         // When SQLite chose this lock, it found frames to copy. If none are left, it takes another
         // lock, with which the log may restart.
         look() != before || self.left_to_copy() == Some(FrameNo(0))
@@ -159,7 +162,14 @@ impl Database {
         match whose {
             // SQLite ignores it.
             Checkpoint::Thread => ffi::SQLITE_BUSY,
-            Checkpoint::Commit => self.try_checkpoint_lock(flags, true),
+            Checkpoint::Commit => {
+                self.stall.begin_checkpoint(self.settings.get().stall_log);
+                let code = self.try_checkpoint_lock(flags, true);
+                if code != ffi::SQLITE_OK {
+                    self.end_own_checkpoint();
+                }
+                code
+            }
             Checkpoint::Application => {
                 let _hold = self.hold_thread();
                 self.try_checkpoint_lock(flags, false)
@@ -200,11 +210,19 @@ impl Database {
         if is_taken && !self.remapper.reads_the_log() {
             self.snapshots.seen.set(self.inner.index_view());
         }
+        // Recovery takes more locks at once.
+        if count == 1 {
+            match is_taken {
+                true => self.checkpoint_begins(),
+                false => self.checkpoint_ends(),
+            }
+        }
     }
 
     /// Recovery has ended, and its locks are about to be released.
     pub fn recovered(&self) {
         let index = self.inner.index_view();
+        self.tell_of_recovery(index);
         self.snapshots.seen.set(index);
         if let Some(writer) = self.writer.borrow().as_ref() {
             writer.recovered(index);
@@ -256,6 +274,15 @@ impl Database {
                 == ffi::SQLITE_OK
         };
         lock(ffi::SQLITE_SHM_LOCK) && lock(ffi::SQLITE_SHM_UNLOCK)
+    }
+
+    /// Whether a connection holds this read lock.
+    pub(super) fn is_read_lock_held(&self, lock: c_int) -> bool {
+        let attempt = |flags| {
+            let flags = flags | ffi::SQLITE_SHM_EXCLUSIVE;
+            self.inner.shm_lock(lock, 1, flags) == ffi::SQLITE_OK
+        };
+        !(attempt(ffi::SQLITE_SHM_LOCK) && attempt(ffi::SQLITE_SHM_UNLOCK))
     }
 
     /// SQLite has taken a read lock: it will read what is published now.
@@ -358,6 +385,7 @@ impl Database {
     /// The write lock was taken.
     pub fn write_locked(&self) {
         self.held.write.set(true);
+        self.stall_has_lock();
         if let Some(log) = self.log() {
             self.held.turn.set(true);
             log.group_commit.turns().claim(self.committer);
@@ -369,6 +397,7 @@ impl Database {
     /// was to recover the wal-index tells nothing. Shared memory is in a file, and a frozen file
     /// system does not let us write it.
     pub fn write_refused(&self) {
+        self.stall_is_refused();
         let writes = |connection: Connection| connection.is_writing();
         if let Some(log) = self.log().filter(|log| self.groups_commits(log))
             && self.connection.get().is_some_and(writes)
@@ -437,6 +466,13 @@ pub fn is_read_unlock(offset: c_int, flags: c_int) -> bool {
 pub fn is_restart_lock(offset: c_int, count: c_int, flags: c_int) -> bool {
     offset == FIRST_READ_LOCK + 1
         && count == LOG_READ_LOCKS
+        && flags & ffi::SQLITE_SHM_EXCLUSIVE != 0
+}
+
+/// Whether `xShmLock` is to take a lock that only recovery takes.
+pub fn is_recovery_lock(offset: c_int, count: c_int, flags: c_int) -> bool {
+    (offset..offset.saturating_add(count)).contains(&RECOVERY_LOCK)
+        && flags & ffi::SQLITE_SHM_LOCK != 0
         && flags & ffi::SQLITE_SHM_EXCLUSIVE != 0
 }
 

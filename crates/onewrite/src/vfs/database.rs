@@ -19,6 +19,7 @@ use super::ffi;
 use super::host::{self, BusyHandler, Connection, Host};
 use super::inner::{Inner, LockLevel};
 use super::settings::Settings;
+use super::stall::Stall;
 use super::state::{FirstLock, GuardState, HeldLocks, IndexState, Requested, Snapshots};
 use crate::checkpoint::Remapper;
 use crate::commit::{SharedLog, Writer};
@@ -26,7 +27,7 @@ use crate::log::shared::Committer;
 use crate::log::{ErrorKind, Log, LogError, OpenLog};
 use crate::mode::JournalMode;
 use crate::storage::{Access, MOMENT, NewFile, Short, process_number, try_within};
-use crate::sync;
+use crate::sync::{self, Instant};
 use crate::wal::{IndexView, PageSize};
 
 /// A switch of the journal mode that is under way on this connection.
@@ -95,6 +96,12 @@ pub struct Database {
     pub served: Option<Served>,
     pub snapshots: Snapshots,
     pub index: IndexState,
+    /// The waits of its next commit.
+    pub stall: Stall,
+    /// When recovery of the wal-index began.
+    pub recovery_began: Cell<Option<Instant>>,
+    /// The last commit when the checkpoint under way began.
+    pub to_checkpoint: Cell<Option<IndexView>>,
     /// A checkpoint by block remapping.
     pub remapper: Remapper,
     /// The file's transactions, in journal mode `xftl`.
@@ -161,6 +168,9 @@ impl Database {
             served,
             snapshots: Snapshots::default(),
             index: IndexState::default(),
+            stall: Stall::default(),
+            recovery_began: Cell::new(None),
+            to_checkpoint: Cell::new(None),
             remapper: Remapper::default(),
             atomic: RefCell::new(None),
             last_error: RefCell::new(None),
@@ -268,6 +278,7 @@ impl Database {
         let Some(log) = self.log().filter(|log| log.poisoned().is_some()) else {
             return;
         };
+        self.tell_of_poison(&log);
         if self.index.is_invalidated.get() {
             return;
         }

@@ -5,6 +5,7 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use crate::mode::words::{self, UnknownWord, Word};
 use crate::storage::has_raised_privileges;
@@ -59,10 +60,24 @@ pub const MAKE_DEFAULT: Variable = Variable {
 
 pub const LOG: Variable = Variable {
     name: "ONEWRITE_LOG",
-    values: &[(
-        "stderr",
-        "what onewrite writes to SQLite's log goes to standard error, too: most drivers hide that log",
-    )],
+    values: &[
+        (
+            "stderr",
+            "what onewrite writes to SQLite's log goes to standard error, too: most drivers hide that log",
+        ),
+        (
+            "an absolute path",
+            "it goes to the end of this file, a line each, see [Events](events.md)",
+        ),
+        (
+            "journald",
+            "it goes to systemd's journal; `journald:` and a path names another socket of a journal",
+        ),
+        (
+            "sqlite",
+            "it goes to SQLite's log alone, as without the variable",
+        ),
+    ],
 };
 
 /// All of them.
@@ -74,11 +89,47 @@ const SWITCH: [Word<bool>; 2] = [
     Word::new("0", false, "off").or(&["off", "false", "no", ""]),
 ];
 
-/// The words of [`LOG`].
-const LOGS: [Word<bool>; 2] = [
-    Word::new("stderr", true, "to standard error, too"),
-    Word::new("sqlite", false, "to SQLite's log alone").or(&["off", "0", "no", "false", ""]),
+/// Where events go, in addition to SQLite's log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Sink {
+    /// Nowhere.
+    None,
+    /// Standard error.
+    Stderr,
+    /// The end of this file.
+    File(PathBuf),
+    /// The journal with its socket here.
+    Journal(PathBuf),
+}
+
+/// The socket of systemd's journal.
+const JOURNAL: &str = "/run/systemd/journal/socket";
+
+/// The words of [`LOG`], and its other forms.
+const LOGS: [Word<Option<&str>>; 3] = [
+    Word::new("stderr", Some(""), "to standard error, too"),
+    Word::new("journald", Some(JOURNAL), "to systemd's journal, too"),
+    Word::new("sqlite", None, "to SQLite's log alone").or(&["off", "0", "no", "false", ""]),
 ];
+
+impl Sink {
+    fn of(word: &str) -> Result<Sink, UnknownWord> {
+        if let Some(socket) = word
+            .strip_prefix("journald:")
+            .filter(|it| it.starts_with('/'))
+        {
+            return Ok(Sink::Journal(socket.into()));
+        }
+        if word.starts_with('/') {
+            return Ok(Sink::File(word.into()));
+        }
+        Ok(match words::value_of(&LOGS, word)? {
+            None => Sink::None,
+            Some("") => Sink::Stderr,
+            Some(socket) => Sink::Journal(socket.into()),
+        })
+    }
+}
 
 impl Variable {
     /// Its value as text.
@@ -96,21 +147,26 @@ pub fn makes_default() -> Result<bool, UnknownWord> {
     word.map_or(Ok(false), |word| words::value_of(&SWITCH, &word))
 }
 
-/// Whether messages go to standard error, too.
+/// Where events go, in addition to SQLite's log.
 ///
 /// # Errors
 /// An unknown word in [`LOG`].
-pub fn logs_to_stderr() -> Result<bool, UnknownWord> {
-    let word = LOG.text();
-    word.map_or(Ok(false), |word| words::value_of(&LOGS, &word))
+pub fn sink() -> Result<Sink, UnknownWord> {
+    match LOG.text() {
+        None => Ok(Sink::None),
+        Some(word) => Sink::of(&word).map_err(|e| UnknownWord {
+            known: format!("{}, or an absolute path", e.known),
+            ..e
+        }),
+    }
 }
 
 /// An error for each variable of the whole process whose word is unknown.
 pub fn unknown_words() -> impl Iterator<Item = String> {
-    let found = [(MAKE_DEFAULT, makes_default()), (LOG, logs_to_stderr())];
+    let found = [(MAKE_DEFAULT, makes_default().err()), (LOG, sink().err())];
     found
         .into_iter()
-        .filter_map(|(variable, word)| Some(format!("{}: {}", variable.name, word.err()?)))
+        .filter_map(|(variable, word)| Some(format!("{}: {}", variable.name, word?)))
 }
 
 /// The value of a variable. Bytes that are not UTF-8 belong to no word, and are replaced.
@@ -122,5 +178,26 @@ fn read(name: &str) -> Option<OsString> {
     match has_raised_privileges() {
         true => None,
         false => env::var_os(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_goes_where_the_word_says() {
+        for (word, sink) in [
+            ("stderr", Sink::Stderr),
+            ("off", Sink::None),
+            ("/var/log/app", Sink::File("/var/log/app".into())),
+            ("journald", Sink::Journal(JOURNAL.into())),
+            ("journald:/run/other", Sink::Journal("/run/other".into())),
+        ] {
+            assert_eq!(Sink::of(word), Ok(sink), "{word}");
+        }
+        for wrong in ["paper", "journald:socket", "app.log", "./app.log"] {
+            assert!(Sink::of(wrong).is_err(), "{wrong}");
+        }
     }
 }

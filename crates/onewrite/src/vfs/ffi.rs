@@ -99,6 +99,7 @@ pub const SQLITE_IOERR: c_int = 10;
 pub const SQLITE_NOTFOUND: c_int = 12;
 pub const SQLITE_FULL: c_int = 13;
 pub const SQLITE_CANTOPEN: c_int = 14;
+pub const SQLITE_NOTICE: c_int = 27;
 pub const SQLITE_WARNING: c_int = 28;
 pub const SQLITE_OK_LOAD_PERMANENTLY: c_int = 256;
 pub const SQLITE_IOERR_READ: c_int = SQLITE_IOERR | 1 << 8;

@@ -186,7 +186,9 @@ impl Database {
                     // SQLite will roll back by its journal, or of a file that is not a database.
                     return self.refuse_leftover().map(|()| Look::Settled);
                 }
-                self.log.replace(Some(self.open_guarded(&header, id)?));
+                let log = self.open_guarded(&header, id)?;
+                self.tell_of_mode(&log);
+                self.log.replace(Some(log));
                 Ok(Look::Settled)
             }
             // SQLite reports the error in such a header, or the header is encrypted.
@@ -319,10 +321,7 @@ impl Database {
         };
         if let Err(why) = self.layout_of_new_log(header, log.mode, Some(&log)) {
             // Another database has taken this one's place since.
-            host::log(
-                ffi::SQLITE_WARNING,
-                &format!("{}: {why}; using wal", self.paths.database.display()),
-            );
+            self.tell_of_refusal(log.mode.name(), &why);
             return Ok(None);
         }
         Ok(Some(log.mode))
@@ -422,6 +421,7 @@ impl Database {
         let log = as_permitted(open, |open| {
             shared_log(open, |log| is_at_path(log, open), || Log::open_stock(open))
         })?;
+        self.tell_of_mode(&log);
         self.log.replace(Some(log));
         Ok(())
     }
@@ -458,15 +458,7 @@ impl Database {
     /// The database is used in SQLite's WAL while this connection holds SHARED.
     fn keep_out(&self, mode: Option<JournalMode>, why: &'static str, words: &str) {
         self.guard.kept_out.set(Some(KeptOut { mode, why }));
-        let (database, name) = (self.paths.database.display(), mode.map(JournalMode::name));
-        host::log(
-            ffi::SQLITE_WARNING,
-            &format!(
-                "{database}: used in wal, not in its journal mode{}{}: {words}",
-                if name.is_some() { " " } else { "" },
-                name.unwrap_or_default()
-            ),
-        );
+        self.tell_of_refusal(mode.map_or("", JournalMode::name), words);
     }
 
     /// EXCLUSIVE was refused. This acts after some patience, and if a `-wal` file shows that a
@@ -566,6 +558,7 @@ impl Database {
         let id = log.id().unwrap_or(LogId([0; 8]));
         keep(&mut header, id);
         self.write_header(&mut header)?;
+        self.tell_of_mode(&log);
         self.log.replace(Some(log));
         Ok(())
     }

@@ -11,9 +11,8 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::Mutex;
 
-use super::environment;
+use super::events;
 use super::ffi::{self, Api, sqlite3, sqlite3_file, sqlite3_vfs};
-use super::warnings::print;
 use crate::storage::Patience;
 use crate::sync;
 
@@ -108,16 +107,18 @@ pub fn enter(host: &'static Host) {
     CURRENT.set(Some(host));
 }
 
-/// Writes to SQLite's error log (`SQLITE_CONFIG_LOG`).
+/// Writes a message to SQLite's error log (`SQLITE_CONFIG_LOG`), and where events go.
 pub fn log(code: c_int, message: &str) {
-    let (Some(host), Ok(text)) = (get(), CString::new(format!("onewrite: {message}"))) else {
+    events::message(code, message);
+}
+
+/// Writes a line to SQLite's error log, and nowhere else.
+pub fn log_line(code: c_int, line: &str) {
+    let (Some(host), Ok(text)) = (get(), CString::new(format!("onewrite: {line}"))) else {
         return;
     };
     // SAFETY: a constant format with one string.
     unsafe { (host.api.log)(code, c"%s".as_ptr(), text.as_ptr()) }
-    if environment::logs_to_stderr().unwrap_or(false) {
-        print(message);
-    }
     // The application gets the message, and may have used another SQLite.
     enter(host);
 }

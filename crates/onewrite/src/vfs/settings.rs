@@ -19,10 +19,10 @@ use crate::mode::policy::LAYOUTS;
 use crate::mode::words::{OFF, ON, Word, listed};
 use crate::mode::{
     CheckpointPolicy, Compression, Differences, Floor, Goal, InitPolicy, JournalMode, Layout,
-    SyncPolicy,
+    StallLimit, SyncPolicy,
 };
 use crate::storage::DirectIo;
-use choice::{Choice, Groups, Takes};
+use choice::{Choice, Groups, Stalls, Takes};
 pub(super) use wanted::{check_modes, is_set, mode_of_uri, wanted_mode};
 
 /// The beginning of every setting's name.
@@ -45,6 +45,8 @@ pub struct Settings {
     pub checkpoint: CheckpointPolicy,
     /// `onewrite_background_checkpoint`.
     pub background: bool,
+    /// `onewrite_stall_log`.
+    pub stall_log: Option<StallLimit>,
 }
 
 impl Default for Settings {
@@ -57,6 +59,7 @@ impl Default for Settings {
             read_durable: true,
             checkpoint: CheckpointPolicy::default(),
             background: false,
+            stall_log: None,
         }
     }
 }
@@ -110,7 +113,7 @@ impl<T: Into<Shown>> From<Option<T>> for Shown {
 }
 
 /// The table.
-pub static SETTINGS: [Setting; 13] = [
+pub static SETTINGS: [Setting; 14] = [
     Setting {
         pragma: SYNCHRONOUS,
         help: "a level of `synchronous` below which no commit falls, whatever the program says",
@@ -348,6 +351,18 @@ pub static SETTINGS: [Setting; 13] = [
         in_use: |_, database| {
             let log = database.log();
             log.map(|log| log.file().direct().is_some()).into()
+        },
+    },
+    Setting {
+        pragma: "onewrite_stall_log",
+        help: "from which time on a commit writes an event that says what it waited for",
+        takes: &Stalls,
+        in_environment: true,
+        shapes_log: false,
+        modes: any_mode,
+        in_use: |_, database| {
+            let limit = database.settings.get().stall_log;
+            limit.map(|limit| limit.to_string()).into()
         },
     },
 ];

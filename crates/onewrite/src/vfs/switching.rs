@@ -52,7 +52,11 @@ impl Database {
         }
         if let Some(mode) = JournalMode::from_name(&word) {
             self.requested.mode_was_named.set(true);
-            return self.switch_to(mode);
+            let answer = self.switch_to(mode);
+            if let Answer::Fail(failure) = &answer {
+                self.tell_of_refusal(mode.name(), &failure.message);
+            }
+            return answer;
         }
         if !is_stock_mode(&word) {
             // SQLite ignores such a word, and then answers with the mode; so do we.
@@ -98,11 +102,7 @@ impl Database {
 
     /// Notes why the database is not in the requested mode.
     pub(super) fn not_converted(&self, mode: JournalMode, why: String) {
-        let database = self.paths.database.display();
-        host::log(
-            ffi::SQLITE_WARNING,
-            &format!("{database}: not converted to {mode}: {why}"),
-        );
+        self.tell_of_refusal(mode.name(), &why);
         self.first_lock.conversion_failure.replace(Some(why));
     }
 
@@ -153,11 +153,7 @@ impl Database {
             // The database is in WAL, as requested, and still remembers the mode.
             Answer::Fail(_) if self.is_kept_out_of(mode).is_some() => Some(Answer::Pass),
             Answer::Fail(failure) if self.mode().is_none() && failure.is_no_fault() => {
-                let database = self.paths.database.display();
-                host::log(
-                    ffi::SQLITE_WARNING,
-                    &format!("{database}: wal instead of {mode}: {}", failure.message),
-                );
+                self.tell_of_refusal(mode.name(), &failure.message);
                 None
             }
             // Without a schema name the pragma is for every attached database. SQLite continues

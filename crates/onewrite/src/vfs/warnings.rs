@@ -2,16 +2,13 @@
 //! warning is in
 //! `onewrite_status` and in SQLite's log. Most drivers hide both, so each is also a line on standard
 //! error, once in a process.
-#![allow(unsafe_code)]
 
 use std::sync::Mutex;
-use std::{mem, ptr};
-
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::stdio;
 
 use super::database::Database;
-use super::{convert, environment, ffi, host};
+use super::environment::{self, Sink};
+use super::events::print;
+use super::{convert, ffi, host};
 use crate::log::Log;
 
 /// The most different warnings of a process that go to standard error.
@@ -50,7 +47,7 @@ impl Database {
 /// Warns where no database is open.
 pub(super) fn warn(message: &str) {
     host::log(ffi::SQLITE_WARNING, message);
-    if is_new(message) && !environment::logs_to_stderr().unwrap_or(false) {
+    if is_new(message) && environment::sink() != Ok(Sink::Stderr) {
         print(message);
     }
 }
@@ -65,39 +62,4 @@ fn is_new(message: &str) -> bool {
         seen.push(message.to_owned());
     }
     is_new
-}
-
-/// Prints a line on standard error, if it takes one now. Without std's lock, which a fork may have
-/// left locked.
-pub(super) fn print(message: &str) {
-    let line = format!("onewrite: {message}\n");
-    // Where the program has closed it, the calls fail.
-    let stderr = stdio::stderr();
-    let mut fds = [PollFd::from_borrowed_fd(stderr, PollFlags::OUT)];
-    let at_once = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    if poll(&mut fds, Some(&at_once)) == Ok(1) && fds[0].revents() == PollFlags::OUT {
-        without_sigpipe(|| rustix::io::write(stderr, line.as_bytes()).is_err());
-    }
-}
-
-/// A pipe that nobody reads would kill the program, which never asked to write there. `write` returns
-/// whether it has failed.
-fn without_sigpipe(write: impl FnOnce() -> bool) {
-    // SAFETY: the sets are initialized, and the mask is this thread's.
-    unsafe {
-        let (mut pipe, mut before) = (mem::zeroed(), mem::zeroed());
-        libc::sigemptyset(&mut pipe);
-        libc::sigaddset(&mut pipe, libc::SIGPIPE);
-        if libc::pthread_sigmask(libc::SIG_BLOCK, &pipe, &mut before) != 0 {
-            return;
-        }
-        if write() {
-            let at_once: libc::timespec = mem::zeroed();
-            libc::sigtimedwait(&pipe, ptr::null_mut(), &at_once);
-        }
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut());
-    }
 }

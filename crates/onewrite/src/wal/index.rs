@@ -22,6 +22,8 @@ const HEADER_WORDS: usize = 12;
 /// SQLite writes the second copy first.
 const COPIES: [usize; 2] = [HEADER_WORDS, 0];
 const BACKFILLED: usize = 24;
+const READ_MARKS: usize = 25;
+const MOST_READ_LOCK: usize = 4;
 /// The second one, which is 0 in a log without frames; the first is always 0.
 const SECOND_READ_MARK: usize = 26;
 /// The others; `UNUSED` in a log without frames.
@@ -100,6 +102,11 @@ impl<'a> WalIndex<'a> {
     /// How many frames checkpoints have written to the database.
     pub fn backfilled(&self) -> FrameNo {
         FrameNo(self.word(BACKFILLED))
+    }
+
+    /// The last frame that the readers of a read lock see, by the lock's number: 0 to 4.
+    pub fn read_mark(&self, lock: usize) -> FrameNo {
+        FrameNo(self.word(READ_MARKS + lock.min(MOST_READ_LOCK)))
     }
 
     /// How far a checkpoint may have got.

@@ -234,7 +234,7 @@ fn words_that_mean_nothing_are_warnings_in_the_status() {
         ),
         (
             &[("ONEWRITE_LOG", "paper")],
-            "ONEWRITE_LOG: unknown value 'paper': use stderr or sqlite",
+            "ONEWRITE_LOG: unknown value 'paper': use stderr, journald or sqlite, or an absolute path",
         ),
         (
             &[("ONEWRITE_MAKE_DEFAULT", "si")],
@@ -304,7 +304,7 @@ fn the_log_goes_to_standard_error_where_the_environment_says_so() {
         sql(&other, "SELECT * FROM t");
         let variables = [("ONEWRITE_MAKE_DEFAULT", "1"), ("ONEWRITE_LOG", log)];
         let (_, errors) = heard(&path, &variables);
-        let told = errors.contains("used in wal, not in its journal mode onewrite");
+        let told = errors.contains("event=mode_refused mode=onewrite");
         assert_eq!(told, expected, "{errors}");
     }
 }

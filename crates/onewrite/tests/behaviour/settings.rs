@@ -449,9 +449,10 @@ fn uri_and_environment_name_the_compression() {
 /// The values of a setting as a statement has them; a form stands for one of its values.
 fn sayable(setting: &onewrite::Setting) -> Vec<String> {
     let values = setting.values();
-    let said = values.iter().map(|(word, _)| match word.contains(',') {
-        true => "4,2".to_owned(),
-        false => (*word).to_owned(),
+    let said = values.iter().map(|(word, _)| match *word {
+        "'FRAMES,MILLISECONDS'" => "4,2".to_owned(),
+        "'TIME'" => "50ms".to_owned(),
+        word => word.to_owned(),
     });
     said.collect()
 }

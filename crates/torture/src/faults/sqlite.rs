@@ -11,6 +11,10 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn note(code: c_int, message: &str) {
+    // An event that tells of no failure, such as that a mode was entered.
+    if code == ffi::SQLITE_NOTICE {
+        return;
+    }
     let mut log = LOG.lock().unwrap_or_else(PoisonError::into_inner);
     if log.len() < 20 {
         log.push(format!("({code}) {message}"));

@@ -11,6 +11,7 @@ use crate::storage::capabilities::DirectAlign;
 use crate::storage::error::{Operation, StorageError};
 use crate::storage::observer::{self, Call, Route};
 use crate::storage::sys;
+use crate::waits::stall::{self, Phase};
 
 impl LogFile {
     /// Writes `buf` at `offset`, usually by one pwritev2. It is direct if [`LogFile::direct`] is
@@ -26,8 +27,21 @@ impl LogFile {
         offset: u64,
         durability: Durability,
     ) -> Result<(), StorageError> {
+        let phase = match durability {
+            Durability::WriteThrough => Phase::Flush,
+            Durability::Cached | Durability::None => Phase::Write,
+        };
+        stall::measured(phase, || self.write_as(buf, offset, durability))
+    }
+
+    fn write_as(
+        &self,
+        buf: &[u8],
+        offset: u64,
+        durability: Durability,
+    ) -> Result<(), StorageError> {
         if durability == Durability::Cached {
-            return self.write_buffered_at(buf, offset);
+            return self.write_in_cache(buf, offset);
         }
         self.check_write(buf, offset)?;
         if let (Some(align), Some(direct)) = (self.direct(), &self.direct) {
@@ -36,7 +50,7 @@ impl LogFile {
                 return Ok(());
             }
         }
-        self.write_buffered_at(buf, offset)?;
+        self.write_in_cache(buf, offset)?;
         match durability {
             Durability::Cached | Durability::None => Ok(()),
             Durability::WriteThrough => self.flush(),
@@ -172,6 +186,10 @@ impl LogFile {
     /// # Errors
     /// Those of pwrite(2). After an error any part of `buf` may be in the file.
     pub fn write_buffered_at(&self, buf: &[u8], offset: u64) -> Result<(), StorageError> {
+        stall::measured(Phase::Write, || self.write_in_cache(buf, offset))
+    }
+
+    fn write_in_cache(&self, buf: &[u8], offset: u64) -> Result<(), StorageError> {
         self.check_write(buf, offset)?;
         self.before_write(buf, offset, Route::Buffered, Durability::None)?;
         let mut done = 0;

@@ -2,8 +2,8 @@
 
 use super::super::database::Database;
 use super::{Setting, Settings, no_group_synch_in};
-use crate::mode::GroupSynch;
 use crate::mode::words::{Word, value_of, word_for};
+use crate::mode::{GroupSynch, StallLimit};
 
 /// The values of a setting, and the field of [`Settings`] that holds them.
 pub(super) trait Takes: Sync {
@@ -85,6 +85,31 @@ impl Takes for Groups {
             setting.only_in_its_modes(database, no_group_synch_in)?;
         }
         settings.commit.group_synch = group;
+        Ok(settings)
+    }
+}
+
+/// The time from which a commit counts as slow, or `off`.
+pub(super) struct Stalls;
+
+impl Takes for Stalls {
+    fn values(&self) -> Vec<(&'static str, &'static str)> {
+        vec![("off", "no commit writes an event"), StallLimit::FORM]
+    }
+
+    fn printed(&self, settings: &Settings) -> String {
+        let limit = settings.stall_log;
+        limit.map_or("off".to_owned(), |limit| limit.to_string())
+    }
+
+    fn put(
+        &self,
+        setting: &Setting,
+        _database: &Database,
+        mut settings: Settings,
+        said: &str,
+    ) -> Result<Settings, String> {
+        settings.stall_log = StallLimit::parse(said).map_err(|e| setting.named(&e.to_string()))?;
         Ok(settings)
     }
 }

@@ -13,6 +13,7 @@ use crate::vfs::host::{self, Connection, Host};
 use crate::vfs::inner::{Inner, LockLevel};
 use crate::vfs::pragma::Answer;
 use crate::vfs::settings::{self, Uri};
+use crate::vfs::stall::Counts;
 use crate::vfs::{convert, header};
 
 /// One of our database files. The file of the VFS underneath follows it in the same allocation.
@@ -452,12 +453,15 @@ fn commit_is_published(database: &Database) -> c_int {
         return database.give_up_atomic(code);
     }
     let index = database.inner.index_view();
-    let code = with_writer(database, |writer| {
-        writer.published(index)?;
-        writer.await_own(&|| database.inner.index_view())?;
-        writer.note_commit_ended();
-        Ok(())
+    let code = database.watched(Counts::All, || {
+        with_writer(database, |writer| {
+            writer.published(index)?;
+            writer.await_own(&|| database.inner.index_view())?;
+            writer.note_commit_ended();
+            Ok(())
+        })
     });
+    database.stall_commit_ended();
     database.note_commit(code == SQLITE_OK);
     code
 }

@@ -9,6 +9,7 @@ use super::{await_snapshot, failed, in_buffer, out_buffer, shielded, with_writer
 use crate::vfs::database::Database;
 use crate::vfs::ffi::{self, SQLITE_NOTFOUND, SQLITE_OK, sqlite3_file, sqlite3_io_methods};
 use crate::vfs::host;
+use crate::vfs::stall::Counts;
 use crate::wal::{FRAME_HEADER_BYTES, FrameNo, be32};
 
 /// The offset in a frame's header of the database's pages after a commit; 0 in other frames.
@@ -161,10 +162,12 @@ unsafe extern "C" fn log_write(
         }
         let index = database.inner.index_view();
         let looks_rarely = database.looks_rarely();
-        with_writer(database, |writer| {
-            writer.looks_rarely = looks_rarely;
-            writer.write(data, offset as u64, index)?;
-            writer.hold_floor(index, &|| database.alone_in_transaction())
+        database.watched(Counts::Phases, || {
+            with_writer(database, |writer| {
+                writer.looks_rarely = looks_rarely;
+                writer.write(data, offset as u64, index)?;
+                writer.hold_floor(index, &|| database.alone_in_transaction())
+            })
         })
     })
 }
@@ -192,8 +195,10 @@ unsafe extern "C" fn log_sync(file: *mut sqlite3_file, _flags: c_int) -> c_int {
         // SAFETY: one of our logs.
         let database = unsafe { log_database(file) };
         let index = database.inner.index_view();
-        with_writer(database, |writer| {
-            writer.sync(index, &|| database.alone_in_transaction())
+        database.watched(Counts::All, || {
+            with_writer(database, |writer| {
+                writer.sync(index, &|| database.alone_in_transaction())
+            })
         })
     })
 }

@@ -5,10 +5,12 @@ use std::ffi::{c_int, c_void};
 
 use super::database::database;
 use super::{failed, shielded, with_writer};
+use crate::commit::Writer;
 use crate::vfs::company::{self, CHECKPOINT_LOCK, WRITE_LOCK};
 use crate::vfs::database::Database;
 use crate::vfs::ffi::{self, SQLITE_OK, sqlite3_file};
 use crate::vfs::inner::Mapping;
+use crate::vfs::stall::Counts;
 
 pub unsafe extern "C" fn db_shm_map(
     file: *mut sqlite3_file,
@@ -54,13 +56,26 @@ pub unsafe extern "C" fn db_shm_lock(
         }
         match offset {
             WRITE_LOCK if flags & ffi::SQLITE_SHM_UNLOCK != 0 => {
-                write_unlock(database, count, flags)
+                let commits = database
+                    .writer
+                    .borrow()
+                    .as_ref()
+                    .is_some_and(Writer::has_commit);
+                let code =
+                    database.watched(Counts::Phases, || write_unlock(database, count, flags));
+                if !commits {
+                    database.stall_without_commit();
+                }
+                code
             }
             WRITE_LOCK => write_lock(database, count, flags),
             CHECKPOINT_LOCK if count == 1 && flags & ffi::SQLITE_SHM_LOCK != 0 => {
                 database.lock_for_checkpoint(flags)
             }
-            _ if company::is_read_lock(offset, flags) => read_lock(database, offset, flags),
+            _ if company::is_read_lock(offset, flags) => {
+                database.stall_may_begin();
+                database.watched(Counts::Phases, || read_lock(database, offset, flags))
+            }
             _ if company::is_restart_lock(offset, count, flags)
                 && flags & ffi::SQLITE_SHM_LOCK != 0 =>
             {
@@ -71,6 +86,9 @@ pub unsafe extern "C" fn db_shm_lock(
                     database.recovered();
                 }
                 let code = database.inner.shm_lock(offset, count, flags);
+                if code == SQLITE_OK && company::is_recovery_lock(offset, count, flags) {
+                    database.recovery_begins();
+                }
                 database.note_checkpoint_lock(offset, count, flags, code);
                 if company::is_restart_lock(offset, count, flags) {
                     database.restart_is_over();
@@ -86,6 +104,7 @@ pub unsafe extern "C" fn db_shm_lock(
 }
 
 fn write_lock(database: &Database, count: c_int, flags: c_int) -> c_int {
+    database.stall_may_begin();
     let code = database.inner.shm_lock(WRITE_LOCK, count, flags);
     match code {
         SQLITE_OK => {

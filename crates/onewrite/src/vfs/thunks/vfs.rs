@@ -12,7 +12,7 @@ use crate::vfs::database::Switch;
 use crate::vfs::ffi::{self, Api, SQLITE_NOTFOUND, SQLITE_OK, Untyped, sqlite3_file, sqlite3_vfs};
 use crate::vfs::host::{self, Host};
 use crate::vfs::locks::Held;
-use crate::vfs::{RegisterError, VFS_NAME, super_journal};
+use crate::vfs::{RegisterError, VFS_NAME, stall, super_journal};
 
 /// The host that one of our VFSs is registered with. It is now this thread's current host.
 ///
@@ -117,6 +117,18 @@ unsafe extern "C" fn vfs_set_system_call(
         syscalls::install(&host.api);
     }
     code
+}
+
+/// `xSleep`: SQLite's busy timeout sleeps here, and `sqlite3_sleep` where this is the default VFS.
+unsafe extern "C" fn vfs_sleep(vfs: *mut sqlite3_vfs, microseconds: c_int) -> c_int {
+    // SAFETY: one of our VFSs, passed on as it came.
+    unsafe {
+        let base = host_of(vfs).base;
+        match (*base).xSleep {
+            Some(sleep) => stall::sleeping(|| sleep(base, microseconds)),
+            None => 0,
+        }
+    }
 }
 
 unsafe extern "C" fn vfs_open(
@@ -294,7 +306,6 @@ pass_to_base! {
     vfs_next_system_call => xNextSystemCall(name: *const c_char) -> *const c_char = ptr::null();
     vfs_full_pathname => xFullPathname(name: *const c_char, size: c_int, out: *mut c_char) -> c_int = ffi::SQLITE_CANTOPEN;
     vfs_randomness => xRandomness(size: c_int, out: *mut c_char) -> c_int = 0;
-    vfs_sleep => xSleep(microseconds: c_int) -> c_int = 0;
     vfs_current_time => xCurrentTime(out: *mut f64) -> c_int = ffi::SQLITE_ERROR;
     vfs_get_last_error => xGetLastError(size: c_int, out: *mut c_char) -> c_int = 0;
 }
