@@ -287,6 +287,14 @@ pub static READER_LAG: Metric = Metric {
     kind: Kind::Gauge,
     help: "Frames between the oldest read mark in use and the last frame.",
 };
+/// The process of the reader with the oldest read mark, if it is behind the last frame and the exporter can see it.
+pub static OLDEST_READER_PID: Metric = Metric {
+    name: "onewrite_oldest_reader_pid",
+    otel: "onewrite.readers.oldest.pid",
+    unit: "1",
+    kind: Kind::Gauge,
+    help: "The process of the reader with the oldest read mark, if it is behind the last frame and the exporter can see it.",
+};
 /// Time that the exporter took to look at all databases.
 pub static SCRAPE_DURATION: Metric = Metric {
     name: "onewrite_exporter_scrape_duration_seconds",
@@ -305,7 +313,7 @@ pub static PROCESS_CPU: Metric = Metric {
 };
 
 /// All of them, in the order of the page.
-pub static ALL: [(&Metric, Source); 36] = [
+pub static ALL: [(&Metric, Source); 37] = [
     (&INFO, Source::Both),
     (&GUARDED, Source::Both),
     (&POISONED, Source::Both),
@@ -340,6 +348,7 @@ pub static ALL: [(&Metric, Source); 36] = [
     (&READERS, Source::Exporter),
     (&OLD_READERS, Source::Exporter),
     (&READER_LAG, Source::Exporter),
+    (&OLDEST_READER_PID, Source::Exporter),
     (&SCRAPE_DURATION, Source::Exporter),
     (&PROCESS_CPU, Source::Exporter),
 ];

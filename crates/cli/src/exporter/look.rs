@@ -135,6 +135,9 @@ impl Database<'_> {
         ] {
             self.number(metric, value.into());
         }
+        if let [reader, ..] = &users::oldest_readers(database, &progress)[..] {
+            self.number(&m::OLDEST_READER_PID, reader.pid.into());
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use onewrite::log::shared;
-use onewrite::storage::is_byte_locked;
+use onewrite::storage::{Holder, is_byte_locked, lock_holders};
 
 use super::look::companion;
 
@@ -56,6 +56,8 @@ pub struct Progress {
     /// The last frame that the readers of each read mark in use see; `None` for those that read the
     /// database alone.
     pub readers: Vec<Option<u32>>,
+    /// The byte of `-shm` that the oldest reader behind the last frame locks.
+    oldest: Option<i32>,
 }
 
 impl Progress {
@@ -103,14 +105,27 @@ pub fn progress(database: &Path) -> Option<Progress> {
         let held = READ_BYTES
             .enumerate()
             .filter(|(_, byte)| is_held(*byte).unwrap_or(false));
+        // The first mark is for readers that need no frame.
+        let frame = |mark| (mark > 0).then(|| word(&bytes, READ_MARKS_AT + 4 * mark));
+        let held: Vec<_> = held.map(|(mark, byte)| (frame(mark), byte)).collect();
+        let behind = held.iter().filter_map(|(frame, byte)| {
+            Some((frame.filter(|it| *it < published.last_frame)?, *byte))
+        });
         Some(Progress {
             last_frame: published.last_frame,
             checkpointed: word(&bytes, BACKFILLED_AT),
-            // The first mark is for readers that need no frame.
-            readers: held
-                .map(|(mark, _)| (mark > 0).then(|| word(&bytes, READ_MARKS_AT + 4 * mark)))
-                .collect(),
+            oldest: behind.min().map(|(_, byte)| byte),
+            readers: held.into_iter().map(|(frame, _)| frame).collect(),
         })
+    })
+}
+
+/// The processes that read with the oldest read mark, if it is behind the last frame, as far as this
+/// user can see them.
+pub fn oldest_readers(database: &Path, progress: &Progress) -> Vec<Holder> {
+    let byte = progress.oldest.and_then(|byte| u64::try_from(byte).ok());
+    byte.map_or_else(Vec::new, |byte| {
+        lock_holders(&companion(database, "-shm"), byte..byte + 1)
     })
 }
 

@@ -44,6 +44,7 @@ fn the_exporter_shows_what_all_processes_share() {
         is("onewrite_uncheckpointed_frames", number("frames"));
         is("onewrite_read_marks_behind", 1.0);
         is("onewrite_oldest_reader_frames", 3.0);
+        is("onewrite_oldest_reader_pid", std::process::id().into());
         let age = exporter.samples()[&named("onewrite_log_change_age_seconds", &path)];
         assert!((0.0..600.0).contains(&age), "{age}");
         sql(&db, "PRAGMA wal_checkpoint");
@@ -54,6 +55,7 @@ fn the_exporter_shows_what_all_processes_share() {
         is("onewrite_read_marks_behind", 0.0);
         is("onewrite_oldest_reader_frames", 0.0);
         let text = exporter.text();
+        assert!(!text.contains("\nonewrite_oldest_reader_pid{"), "{text}");
         assert!(text.contains(&format!("mode=\"{mode}\"")), "{text}");
         assert_eq!(super::samples(&text)[&named("onewrite_up", &none)], 0.0);
         if has_prometheus() {
