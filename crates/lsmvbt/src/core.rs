@@ -26,6 +26,7 @@ pub(crate) const BROKEN: &str = "an earlier change failed half way: roll back";
 
 /// A snapshot in use.
 pub(crate) struct Taken {
+    pub(crate) version: u64,
     pub(crate) mark: usize,
     pub(crate) live: Arc<AtomicBool>,
 }

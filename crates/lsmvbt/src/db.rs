@@ -95,13 +95,22 @@ impl Db {
         Ok(self.hand_out(version, mark))
     }
 
-    /// Time travel: a snapshot of an earlier version that is still kept (see [`Db::set_history`]).
+    /// Time travel: a snapshot of an earlier version that is still kept (see [`Db::set_history`]), or
+    /// of which this handle holds a snapshot.
     ///
     /// # Errors
     /// `NoSuchVersion`; `Busy` when all five read marks are held by readers of newer versions.
     pub fn snapshot_at(&mut self, version: Version) -> Result<Snapshot> {
         self.core.check_poison()?;
         self.core.release_snapshots()?;
+        let held = self.core.snapshots.iter().find(|t| t.version == version.0);
+        if let Some(mark) = held.map(|t| t.mark) {
+            if self.core.txn.is_none() {
+                self.core.sync_cache()?;
+            }
+            self.core.mark_again(mark);
+            return Ok(self.hand_out(version.0, mark));
+        }
         let mut mark = None;
         for _ in 0..100 {
             mark = self.core.mark_version(version.0)?;
@@ -406,6 +415,7 @@ impl Db {
     fn hand_out(&mut self, version: u64, mark: usize) -> Snapshot {
         let live = Arc::new(AtomicBool::new(true));
         self.core.snapshots.push(Taken {
+            version,
             mark,
             live: live.clone(),
         });

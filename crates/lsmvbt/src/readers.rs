@@ -110,6 +110,11 @@ impl Core {
         self.raise_mark(version)
     }
 
+    /// Takes a mark that this handle holds once more.
+    pub(crate) fn mark_again(&mut self, mark: usize) {
+        self.held[mark].count += 1;
+    }
+
     fn share(&mut self, i: usize, version: u64) -> Result<bool> {
         if !self.try_lock(lock_of(i), LockMode::Shared)? {
             return Ok(false);

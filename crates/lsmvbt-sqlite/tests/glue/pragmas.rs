@@ -63,6 +63,29 @@ fn earlier_versions_are_read_with_their_schema_as_long_as_they_are_kept() {
 }
 
 #[test]
+fn a_chosen_version_is_read_until_it_is_given_up_without_a_history() {
+    let setup = Setup::new();
+    let a = setup.open("x", ENGINE);
+    run(&a, "CREATE TABLE t(x); INSERT INTO t VALUES (1)");
+    let b = setup.open("x", ENGINE);
+    assert_eq!(one(&b, "PRAGMA lsmvbt_history"), "0");
+    let version = one(&b, "PRAGMA lsmvbt_version");
+    let pin = format!("PRAGMA lsmvbt_version = {version}");
+    assert_eq!(one(&b, &pin), version);
+    for _ in 0..20 {
+        run(&a, "UPDATE t SET x = x + 1; INSERT INTO t VALUES (100)");
+        assert_eq!(one(&b, "SELECT group_concat(x) FROM t"), "1");
+        assert_eq!(one(&b, &pin), version, "it is chosen already");
+    }
+    assert!(refused(&a, &pin).contains("cannot be read"));
+    run(&b, "PRAGMA lsmvbt_version = 0");
+    assert_eq!(one(&b, "SELECT count(*) FROM t"), "21");
+    run(&a, "UPDATE t SET x = 0");
+    assert!(refused(&b, &pin).contains("cannot be read"));
+    assert_eq!(one(&a, "PRAGMA integrity_check"), "ok");
+}
+
+#[test]
 fn history_is_remembered_and_not_changed_within_a_transaction() {
     let setup = Setup::new();
     let a = setup.open("x", ENGINE);

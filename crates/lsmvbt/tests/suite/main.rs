@@ -14,6 +14,7 @@ mod kills;
 mod map;
 mod model;
 mod pages;
+mod pins;
 mod processes;
 mod random;
 mod several;
