@@ -6,9 +6,9 @@
 //! finds that another one died in a flush, believes no page that it only finds. It writes again
 //! what no successful flush has covered. Then the pages are dirty, and the next flush counts.
 //!
-//! That is the header with its maps, the pages newer than the newest durable version, the slots of
-//! `double`, and the pages in place whose images the slots have. [`crate::shared::AGAIN`] says that
-//! it is still to be done.
+//! It writes the header with its maps, and the pages newer than the newest durable version. With
+//! `double` it also writes the slots, and the pages in place whose images they have.
+//! [`crate::shared::AGAIN`] says that this is still to be done.
 
 use std::collections::BTreeSet;
 

@@ -378,6 +378,11 @@ impl Db {
         self.core.status()
     }
 
+    /// Says whether [`Torn::Auto`](crate::Torn::Auto) is `Trust` or `Double` here, and why.
+    pub fn torn_auto(&self) -> String {
+        self.core.storage.atomic_writes().reason
+    }
+
     /// The work of this handle so far.
     pub fn stats(&self) -> Stats {
         self.core.stats

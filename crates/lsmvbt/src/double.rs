@@ -43,7 +43,7 @@ pub(crate) fn is_double(torn: Torn, storage: &dyn Storage) -> bool {
     match torn {
         Torn::Trust => false,
         Torn::Double => true,
-        Torn::Auto => (storage.atomic_write_bytes() as usize) < PAGE_SIZE,
+        Torn::Auto => (storage.atomic_writes().bytes as usize) < PAGE_SIZE,
     }
 }
 

@@ -58,7 +58,10 @@ pub use db::{Db, Snapshot};
 pub use error::{Error, Result};
 pub use header::MAGIC;
 pub use payloads::{Abbreviation, Around, Found, Payloads, Sought, Span};
-pub use storage::{Caching, DirectFile, Lock, LockMode, MemoryFile, PowerCut, READERS, Storage};
+pub use storage::{
+    AtomicWrites, Caching, Device, DirectFile, Facts, Lock, LockMode, MemoryFile, PowerCut,
+    READERS, Storage, Writes,
+};
 pub use types::{
     Durability, Optimizations, Options, PAGE_SIZE, PageNo, Stats, Status, Torn, TreeId, TreeKind,
     Version,

@@ -1,4 +1,4 @@
-//! What the commit records say about the pages that recovery has read: which commits are complete.
+//! Which commits are complete, by their records and the pages that recovery has read.
 
 use crate::core::Core;
 use crate::error::Result;

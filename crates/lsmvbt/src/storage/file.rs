@@ -1,11 +1,14 @@
 //! A file on a real file system, with direct I/O where it is available.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use rustix::io::pwritev2;
+
+use super::atomic::{self, AtomicWrites, Facts, Writes};
 use super::shm::SharedFile;
 use super::{Lock, LockMode, Storage};
 use crate::types::PAGE_SIZE;
@@ -22,11 +25,12 @@ pub enum Caching {
 /// A database in a file. Locks and shared memory are in `<path>-shm`. That file stays after the
 /// close, and means nothing while no handle has the database open.
 ///
-/// It promises atomic writes of 512 bytes. A caller that knows the device better sets
-/// [`crate::Torn::Trust`].
+/// Its promise of atomic writes is what the kernel says of the file ([`Facts`]). A caller that knows
+/// the device better sets [`crate::Torn::Trust`].
 pub struct DirectFile {
     file: File,
     direct: bool,
+    facts: Facts,
     shared: SharedFile,
     buffer: Mutex<Vec<u8>>,
 }
@@ -59,6 +63,7 @@ impl DirectFile {
         Ok(DirectFile {
             file,
             direct,
+            facts: Facts::of(path),
             shared,
             buffer: Mutex::new(Vec::new()),
         })
@@ -79,6 +84,33 @@ impl DirectFile {
     /// True if direct I/O is used.
     pub fn is_direct(&self) -> bool {
         self.direct
+    }
+
+    fn writes(&self) -> Writes {
+        match self.direct {
+            true => Writes::Direct,
+            false => Writes::Buffered,
+        }
+    }
+
+    /// Writes a buffer that is aligned, page by page with the flag where that makes pages atomic.
+    fn write_aligned(&self, aligned: &[u8], offset: u64) -> io::Result<()> {
+        if !self.facts.needs_flag() {
+            return self.file.write_all_at(aligned, offset);
+        }
+        for (page, number) in aligned.chunks(PAGE_SIZE).zip(0u64..) {
+            let at = offset + number * PAGE_SIZE as u64;
+            let written = loop {
+                match pwritev2(&self.file, &[IoSlice::new(page)], at, atomic::flag()) {
+                    Err(rustix::io::Errno::INTR) => {}
+                    done => break done?,
+                }
+            };
+            if written != page.len() {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+        }
+        Ok(())
     }
 
     /// Runs with a buffer of `len` bytes that starts at a multiple of the page size.
@@ -132,7 +164,7 @@ impl Storage for DirectFile {
         }
         self.aligned(data.len(), |aligned| {
             aligned.copy_from_slice(data);
-            self.file.write_all_at(aligned, offset)
+            self.write_aligned(aligned, offset)
         })
     }
 
@@ -142,6 +174,10 @@ impl Storage for DirectFile {
 
     fn size(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
+    }
+
+    fn atomic_writes(&self) -> AtomicWrites {
+        self.facts.judge(self.writes())
     }
 
     fn lock(&self, lock: Lock, mode: LockMode) -> io::Result<bool> {

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Lock, LockMode, Storage};
+use super::{AtomicWrites, Lock, LockMode, Storage};
 use crate::types::PAGE_SIZE;
 
 const SECTOR: usize = 512;
@@ -69,7 +69,7 @@ impl MemoryFile {
         file
     }
 
-    /// The same with this promise for [`Storage::atomic_write_bytes`].
+    /// The same with this promise for [`Storage::atomic_writes`].
     pub fn with_atomic_write_bytes(bytes: u32) -> MemoryFile {
         let file = MemoryFile::default();
         file.state().atomic = bytes;
@@ -354,8 +354,11 @@ impl Storage for Handle {
         Ok(s.size)
     }
 
-    fn atomic_write_bytes(&self) -> u32 {
-        self.file.state().atomic
+    fn atomic_writes(&self) -> AtomicWrites {
+        AtomicWrites {
+            bytes: self.file.state().atomic,
+            reason: "a file in memory".to_owned(),
+        }
     }
 
     fn lock(&self, lock: Lock, mode: LockMode) -> io::Result<bool> {

@@ -48,7 +48,7 @@ pub trait Storage: Send {
 
     /// Writes all of `data`, extending the file when needed. A later [`Storage::sync`] makes it
     /// durable. Until then a power cut may keep it, drop it, or tear it at units of
-    /// [`Storage::atomic_write_bytes`], independently of other writes.
+    /// [`Storage::atomic_writes`], independently of other writes.
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
 
     /// Makes every write that has returned durable, in this handle and in others, and the file's
@@ -58,9 +58,9 @@ pub trait Storage: Send {
     /// Size of the file in bytes.
     fn size(&self) -> io::Result<u64>;
 
-    /// Bytes of an aligned write that a power cut leaves all or nothing; 512 when nothing is known.
-    fn atomic_write_bytes(&self) -> u32 {
-        512
+    /// The bytes of an aligned write that a power cut leaves all or nothing, and the reason.
+    fn atomic_writes(&self) -> AtomicWrites {
+        AtomicWrites::none("double: the storage promises nothing of 4,096 bytes")
     }
 
     /// Tries to take a lock, at once: false if another handle holds it. A handle never holds the
@@ -83,9 +83,11 @@ pub trait Storage: Send {
     fn shm_max(&self, word: usize, value: u64) -> io::Result<()>;
 }
 
+mod atomic;
 mod file;
 mod memory;
 mod shm;
 
+pub use atomic::{AtomicWrites, Device, Facts, Writes};
 pub use file::{Caching, DirectFile};
 pub use memory::{MemoryFile, PowerCut};

@@ -213,7 +213,7 @@ fn pages_that_leave_the_page_cache_after_a_failed_flush_change_no_answer() {
         drop((view, db));
         let mut db = open(&file, torn);
         let shown = value(&mut db, 3);
-        // What was found is in the page cache alone no more.
+        // The open has made dirty what it found, so the page cache keeps it.
         file.drop_page_cache(&mut |_| false);
         for key in 0..40 {
             let expected = if shown == 3 {
@@ -225,4 +225,38 @@ fn pages_that_leave_the_page_cache_after_a_failed_flush_change_no_answer() {
         }
         check(&mut db);
     }
+}
+
+#[test]
+fn a_rollback_after_a_failed_flush_claims_nothing() {
+    let file = made(Torn::Trust);
+    let small = Options {
+        cache_pages: 0,
+        recovery_pages: 64,
+        ..options(Torn::Trust)
+    };
+    let mut db = Db::open(file.storage(), small).unwrap();
+    put(&mut db, 1, 2).unwrap();
+    db.begin_write().unwrap();
+    db.put_integer(TREE, 2, &[2; LARGE]).unwrap();
+    db.commit(Durability::Later).unwrap();
+    // It writes pages before its commit, until one lies where no header has told of it.
+    db.begin_write().unwrap();
+    file.fail_syncs(true);
+    let failed = (100..2000).find_map(|key| db.put_integer(TREE, key, &[3; LARGE]).err());
+    assert!(matches!(failed, Some(Error::Io { .. })), "{failed:?}");
+    assert!(db.stats().spilled > 0);
+    // The next flush would succeed, and a header would say that the last commit is durable.
+    file.fail_syncs(false);
+    assert!(matches!(db.rollback(), Err(Error::Poisoned)));
+    drop(db);
+    let mut db = open(&file, Torn::Trust);
+    let shown = value(&mut db, 2);
+    put(&mut db, 3, 4).unwrap();
+    power_cut(&file);
+    drop(db);
+    let mut db = open(&file, Torn::Trust);
+    let found = [1, 2, 3].map(|key| value(&mut db, key));
+    assert_eq!(found, [2, shown, 4]);
+    check(&mut db);
 }
