@@ -37,3 +37,17 @@ int lsmvbt_file_shm_lock(sqlite3_file *pFile, int iLock, int isExclusive, int is
 void lsmvbt_file_shm_unmap(sqlite3_file *pFile){
   if( pFile->pMethods->iVersion>=2 && pFile->pMethods->xShmUnmap ) (void)sqlite3OsShmUnmap(pFile, 0);
 }
+
+/*
+** Finds out how the VFS writes 4 KiB. 1: it promises all or nothing. 2: it is one of SQLite's own for Unix. Its
+** files are as the kernel shows them. 0: unknown.
+*/
+int lsmvbt_file_writes(sqlite3_file *pFile){
+  char *zName = 0;
+  int isUnix;
+  if( sqlite3OsDeviceCharacteristics(pFile) & (SQLITE_IOCAP_ATOMIC|SQLITE_IOCAP_ATOMIC4K) ) return 1;
+  (void)sqlite3OsFileControl(pFile, SQLITE_FCNTL_VFSNAME, &zName);
+  isUnix = zName!=0 && sqlite3_strnicmp(zName, "unix", 4)==0;
+  sqlite3_free(zName);
+  return isUnix ? 2 : 0;
+}

@@ -12,14 +12,14 @@ use std::io;
 use std::sync::atomic::Ordering::SeqCst;
 
 use ::lsmvbt::{
-    Abbreviation, Db, Found, Lock, LockMode, Optimizations, Options, Payloads, Snapshot, Sought,
-    Storage, TreeId, Version,
+    Abbreviation, AtomicWrites, Db, Facts, Found, Lock, LockMode, Optimizations, Options, Payloads,
+    Snapshot, Sought, Storage, TreeId, Version, Writes,
 };
 
 use crate::engine::{
     Comparison, Connection, CursorId, Durability, Engine, Error, Place, Result, Row, Seek, TreeKind,
 };
-use crate::ffi::{DatabaseFile, code_of_vfs};
+use crate::ffi::{DatabaseFile, VfsWrites, code_of_vfs};
 
 /// The engine.
 pub(crate) struct Lsmvbt;
@@ -40,7 +40,21 @@ impl Engine for Lsmvbt {
             read_only: place.read_only,
             ..Options::default()
         };
-        let mut db = Db::open(Box::new(place.file), options).map_err(error)?;
+        let atomic = match place.file.writes() {
+            VfsWrites::Whole => AtomicWrites {
+                bytes: ::lsmvbt::PAGE_SIZE as u32,
+                reason: "trust: the VFS writes 4,096 bytes atomically".to_owned(),
+            },
+            VfsWrites::AsTheKernel => Facts::of(&place.path).judge(Writes::Buffered),
+            VfsWrites::Unknown => {
+                AtomicWrites::none("double: the VFS promises nothing of 4,096 bytes")
+            }
+        };
+        let stored = Stored {
+            file: place.file,
+            atomic,
+        };
+        let mut db = Db::open(Box::new(stored), options).map_err(error)?;
         if !place.read_only && make_schema(&mut db)? {
             // SQLite syncs its journals' directory, and with it the database's name. There is no
             // journal here, and under another VFS there may be no directory.
@@ -90,41 +104,52 @@ fn make_schema(db: &mut Db) -> Result<bool> {
 /// The root of `sqlite_schema`.
 const SCHEMA: u32 = 1;
 
-impl Storage for DatabaseFile {
+/// The file, and what it promises.
+struct Stored {
+    file: DatabaseFile,
+    atomic: AtomicWrites,
+}
+
+impl Storage for Stored {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        Self::read_at(self, offset, buf)
+        self.file.read_at(offset, buf)
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        Self::write_at(self, offset, data)
+        self.file.write_at(offset, data)
     }
 
     fn sync(&self) -> io::Result<()> {
-        Self::sync(self)
+        self.file.sync()
     }
 
     fn size(&self) -> io::Result<u64> {
-        Self::size(self)
+        self.file.size()
+    }
+
+    fn atomic_writes(&self) -> AtomicWrites {
+        self.atomic.clone()
     }
 
     fn lock(&self, lock: Lock, mode: LockMode) -> io::Result<bool> {
-        Self::lock(self, lock.0, mode == LockMode::Exclusive)
+        self.file.lock(lock.0, mode == LockMode::Exclusive)
     }
 
     fn unlock(&self, lock: Lock, mode: LockMode) -> io::Result<()> {
-        Self::unlock(self, lock.0, mode == LockMode::Exclusive)
+        self.file.unlock(lock.0, mode == LockMode::Exclusive)
     }
 
     fn shm_load(&self, word: usize) -> io::Result<u64> {
-        self.with_word(word, |word| word.load(SeqCst))
+        self.file.with_word(word, |word| word.load(SeqCst))
     }
 
     fn shm_store(&self, word: usize, value: u64) -> io::Result<()> {
-        self.with_word(word, |word| word.store(value, SeqCst))
+        self.file.with_word(word, |word| word.store(value, SeqCst))
     }
 
     fn shm_max(&self, word: usize, value: u64) -> io::Result<()> {
-        self.with_word(word, |word| word.fetch_max(value, SeqCst))
+        self.file
+            .with_word(word, |word| word.fetch_max(value, SeqCst))
             .map(|_| ())
     }
 }

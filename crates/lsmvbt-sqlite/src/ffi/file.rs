@@ -41,6 +41,7 @@ unsafe extern "C" {
         release: c_int,
     ) -> c_int;
     fn lsmvbt_file_shm_unmap(file: *mut RawFile);
+    fn lsmvbt_file_writes(file: *mut RawFile) -> c_int;
 }
 
 /// Bytes of a region of shared memory: a page of memory, because SQLite's VFS writes to every page
@@ -56,6 +57,17 @@ fn region_bytes() -> usize {
 /// The largest read or write in one call to a VFS, in bytes: the most that SQLite itself asks for.
 /// SQLite's own VFS for Unix writes nothing of 128 KiB, and returns that the disk is full.
 const AT_ONCE: usize = 64 * 1024;
+
+/// The promise of a VFS about aligned writes of 4 KiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VfsWrites {
+    /// It promises all or nothing.
+    Whole,
+    /// It is one of SQLite's own for Unix, whose files are as the kernel shows them.
+    AsTheKernel,
+    /// It says nothing.
+    Unknown,
+}
 
 /// The database file, its locks and its shared memory. Copies are the same file; the last of them
 /// releases the shared memory.
@@ -168,6 +180,17 @@ impl DatabaseFile {
     /// Whether the VFS syncs as `PRAGMA fullfsync` asks for.
     pub(super) fn set_fullfsync(&self, fullfsync: bool) {
         self.shared.fullfsync.store(fullfsync, Ordering::Relaxed);
+    }
+
+    /// Asks the VFS about aligned writes of 4 KiB.
+    #[must_use]
+    pub fn writes(&self) -> VfsWrites {
+        // SAFETY: the file is open.
+        match unsafe { lsmvbt_file_writes(self.shared.file) } {
+            1 => VfsWrites::Whole,
+            2 => VfsWrites::AsTheKernel,
+            _ => VfsWrites::Unknown,
+        }
     }
 
     /// Bytes of the file.

@@ -13,7 +13,7 @@ mod pragma;
 mod rows;
 pub mod sqlite;
 
-pub use file::{DatabaseFile, code_of_vfs};
+pub use file::{DatabaseFile, VfsWrites, code_of_vfs};
 pub use handle::register;
 
 /// Result codes of SQLite.

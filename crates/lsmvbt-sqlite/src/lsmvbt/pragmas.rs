@@ -145,6 +145,7 @@ impl Session {
             json += &format!(",\"{name}\":{number}");
         }
         json += &format!(",\"torn\":\"{}\"", torn_name(status.double));
+        json += &format!(",\"torn_auto\":\"{}\"", self.db.torn_auto());
         for name in SWITCHES {
             let value = switch_value(name, self.optimizations).unwrap_or_default();
             json += &format!(",\"{}\":\"{value}\"", name.trim_start_matches("lsmvbt_"));
