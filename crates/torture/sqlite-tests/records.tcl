@@ -2,10 +2,10 @@
 # the log finds their frames and unpacks them; docs/formats.md has the bytes.
 #
 # A walk is a dictionary. "frames" is a list of {offset bytes-of-the-record} by frame number.
-# "commits" has {last-frame end-of-its-bytes sequence crc} for every transaction that ends. A frame
-# that the adapter writes is stored uncompressed, behind the last transaction that stays unchanged.
-# A frame that cannot belong to the log (page number 0, in packed also other salts) ends the log
-# there, as it ends SQLite's recovery.
+# "commits" has {last-frame next-place sequence crc} for every transaction that ends. In packed the next
+# place is a block, and a fifth number is where the bytes end. A frame that the adapter writes is stored
+# uncompressed, behind the last transaction that stays unchanged. A frame that cannot belong to the log
+# (page number 0, in packed also other salts) ends the log there, as it ends SQLite's recovery.
 
 set LAYOUT_COMPRESSED 5
 set LAYOUT_PACKED 6
@@ -85,12 +85,12 @@ proc walk {in layout page header} {
 
 proc walk_batches {bytes page salts frames_name commits_name} {
   upvar $frames_name frames $commits_name commits
-  lassign [lindex $commits 0] - at sequence previous
-  while {[binary scan $bytes @${at}a4Iua8IuIuIuIuIu magic crc its_salts number before first count length]==8} {
+  lassign [lindex $commits 0] - tail sequence previous
+  while {[set batch [next_batch $bytes $salts $tail $sequence $previous]] ne ""} {
+    lassign $batch at crc number first count length
     set ends [expr {$count>>31}]
     set count [expr {$count & 0x7fffffff}]
-    if {$magic ne "owbt" || $its_salts ne $salts || $number!=$sequence+1 || $before!=$previous
-        || $first>[llength $frames]+1 || $first<=[lindex $commits end 0]} {break}
+    if {$first>[llength $frames]+1 || $first<=[lindex $commits end 0]} {break}
     set from [expr {$at+36}]
     for {set i $first} {$i<$first+$count} {incr i} {
       set record [record_at $::LAYOUT_PACKED $page $salts $bytes $from]
@@ -98,14 +98,33 @@ proc walk_batches {bytes page salts frames_name commits_name} {
       set frames [lreplace $frames [expr {$i-1}] [expr {$i-1}] [list $from $record]]
       incr from [expr {[dict get $record head]+[dict get $record data]}]
     }
-    set at [expr {$at+(36+$length+4095)/4096*4096}]
+    set tail [expr {($at+36+$length+15)/16*16}]
     set sequence $number
     set previous $crc
     if {$ends} {
       set frames [lrange $frames 0 [expr {$first+$count-2}]]
-      lappend commits [list [llength $frames] $at $sequence $previous]
+      lappend commits [list [llength $frames] [next_block $tail] $sequence $previous $tail]
     }
   }
+}
+
+proc next_block {at} {expr {($at+4095)/4096*4096}}
+
+# The batch after TAIL: {offset crc sequence first-frame count length}; "" if there is none. It begins a block, or
+# stands right behind TAIL. If both do, the second is meant only if it reaches into the block of the first.
+proc next_batch {bytes salts tail sequence previous} {
+  set block [next_block $tail]
+  set far [batch_at $bytes $salts $block owbt $sequence $previous]
+  if {$tail==$block} {return $far}
+  set near [batch_at $bytes $salts $tail owbs $sequence $previous]
+  if {$near ne "" && ($far eq "" || $tail+36+[lindex $near 5]>$block)} {return $near}
+  return $far
+}
+
+proc batch_at {bytes salts at kind sequence previous} {
+  if {[binary scan $bytes @${at}a4Iua8IuIuIuIuIu magic crc its_salts number before first count length]!=8} {return ""}
+  if {$magic ne $kind || $its_salts ne $salts || $number!=$sequence+1 || $before!=$previous} {return ""}
+  list $at $crc $number $first $count $length
 }
 
 # Between two transactions the log may continue at the next block.
@@ -136,9 +155,9 @@ proc walk_records {bytes page salts frames_name commits_name} {
 proc frames_of_before {bytes header from} {
   binary scan $header @12IuIu checkpoints salt
   set most 0
-  for {set at $from} {[binary scan $bytes @${at}a4IuIu magic crc its_salt]==3} {incr at 4096} {
-    if {$magic ne "owbt" || (($salt-$its_salt)&0xffffffff)>$checkpoints} {continue}
-    binary scan $bytes @[expr {$at+24}]IuIu first count
+  for {set at $from} {[set at [string first owb $bytes $at]]>=0} {incr at} {
+    if {$at%16 || [binary scan $bytes @${at}a4IuIux12IuIu magic crc its_salt first count]!=5} {continue}
+    if {$magic ni {owbt owbs} || (($salt-$its_salt)&0xffffffff)>$checkpoints} {continue}
     set last [expr {$first-1+($count & 0x7fffffff)}]
     if {$last>$most} {set most $last}
   }
@@ -263,7 +282,12 @@ proc put_frames {out layout page walk new changed} {
       if {[lindex $commit 0]<=$changed} {set kept $commit}
     }
   }
-  lassign $kept i at sequence previous
+  lassign $kept i at sequence previous tail
+  # In packed the next batch begins a block. What stands before it, behind the last one, must not follow.
+  if {$tail ne "" && $tail<$at} {
+    seek $out $tail
+    puts -nonewline $out [string repeat \0 [expr {$at-$tail}]]
+  }
   set frames {}
   while {1} {
     set from [expr {32+$i*(24+$page)}]
