@@ -69,9 +69,11 @@ void lsmvbt_close(EngineDb*);
 int lsmvbt_is_new(EngineDb*);
 
 /* Transactions. Reading begins with write=0; write=1 begins writing, from reading or not. After
-** commit and rollback the connection reads its own commit, or the state before the transaction. */
+** commit and rollback the connection reads its own commit, or the state before the transaction.
+** After lsmvbt_write() all is written, and only commit or rollback may follow. */
 int lsmvbt_begin(EngineDb*, int write);
 int lsmvbt_prepare(EngineDb*);
+int lsmvbt_write(EngineDb*);
 int lsmvbt_commit(EngineDb*);
 int lsmvbt_rollback(EngineDb*);
 void lsmvbt_end_read(EngineDb*);

@@ -61,11 +61,23 @@ static void glueEndTransaction(Btree *p){
   }
 }
 
-/* Everything that can be refused is refused here. There is no atomic commit with other databases.
-** SQLite commits each database separately, as it does in WAL mode. */
+/* Whether the transaction of the connection writes to another database, temporary ones aside. */
+static int glueOthersWrite(Btree *p){
+  int i;
+  for(i=0; i<p->db->nDb; i++){
+    Btree *pOther = p->db->aDb[i].pBt;
+    if( i!=1 && pOther!=p && sqlite3BtreeTxnState(pOther)==SQLITE_TXN_WRITE ) return 1;
+  }
+  return 0;
+}
+
+/* Everything that can be refused is refused here. In phase two the others of several databases may
+** be committed already, and under a super-journal SQLite ignores the result of phase two. So with
+** other databases this one is written here, and phase two only publishes it. A crash in between can
+** leave one database committed without the other, as in SQLite's WAL mode. */
 static int glueCommitPhaseOne(Btree *p, const char *zSuperJrnl){
-  UNUSED_PARAMETER( zSuperJrnl );
   if( p->inTrans!=TRANS_WRITE ) return SQLITE_OK;
+  if( zSuperJrnl || glueOthersWrite(p) ) return lsmvbt_write(GLUE(p)->pEngine);
   return lsmvbt_prepare(GLUE(p)->pEngine);
 }
 

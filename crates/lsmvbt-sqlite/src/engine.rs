@@ -254,6 +254,16 @@ pub trait Connection: Send {
     /// The obstacle; the transaction is still open.
     fn prepare(&mut self) -> Result<()>;
 
+    /// Writes the transaction, so that only a failure of shared memory can stop its commit. It can
+    /// still be rolled back.
+    ///
+    /// # Errors
+    /// The obstacle; the transaction must be rolled back.
+    fn write(&mut self, durability: Durability) -> Result<()> {
+        let _ = durability;
+        self.prepare()
+    }
+
     /// Commits.
     ///
     /// # Errors

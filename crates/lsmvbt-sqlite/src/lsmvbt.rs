@@ -282,6 +282,13 @@ fn found(seek: ::lsmvbt::Seek) -> Seek {
     }
 }
 
+fn waits_for(durability: Durability) -> ::lsmvbt::Durability {
+    match durability {
+        Durability::Flush => ::lsmvbt::Durability::Flush,
+        Durability::Later => ::lsmvbt::Durability::Later,
+    }
+}
+
 /// SQLite's comparison in the engine's form.
 struct BySqlite<'a>(&'a mut dyn Comparison);
 
@@ -350,12 +357,15 @@ impl Connection for Session {
         self.db.prepare().map_err(error)
     }
 
+    fn write(&mut self, durability: Durability) -> Result<()> {
+        self.db.write(waits_for(durability)).map_err(error)
+    }
+
     fn commit(&mut self, durability: Durability) -> Result<()> {
-        let durability = match durability {
-            Durability::Flush => ::lsmvbt::Durability::Flush,
-            Durability::Later => ::lsmvbt::Durability::Later,
-        };
-        let (version, snapshot) = self.db.commit_and_read(durability).map_err(error)?;
+        let (version, snapshot) = self
+            .db
+            .commit_and_read(waits_for(durability))
+            .map_err(error)?;
         self.seen = Some(version);
         self.view = version;
         // No snapshot has two reasons. Either nothing was changed, and the old snapshot shows the

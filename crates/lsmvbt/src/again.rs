@@ -75,7 +75,7 @@ impl Core {
     /// images, as they are. Those that are torn, or older, are redone from the slots.
     ///
     /// No flush is needed in between. A page in place only has an image of a slot whose flush
-    /// succeeded.
+    /// succeeded, or was born in the slot's commit, and then nobody reads it without the slot.
     pub(crate) fn write_slots_again(&mut self) -> Result<()> {
         let mut in_place = BTreeSet::new();
         for slot in [0, 1] {

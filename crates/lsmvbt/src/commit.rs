@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use crate::core::{AllocOp, BROKEN, Core};
+use crate::core::{AllocOp, BROKEN, Core, Written};
 use crate::error::{Error, Result};
 use crate::freemap::{self, FreeMap};
 use crate::header::{Header, MAX_MARKS, MapRef, Marks, REGION};
@@ -116,12 +116,35 @@ impl Core {
         Ok(maps)
     }
 
+    /// Writes zeros where the free maps of new spans will stand. A rollback on a full disk writes a
+    /// map, and must have the space.
+    fn reserve_maps(&mut self) -> Result<()> {
+        for span in self.header.maps.len().max(1)..self.free.spans() {
+            for at in freemap::MAP_AT {
+                let page = span as u32 * freemap::SPAN + at;
+                let image = self.read_image(page)?;
+                if image.iter().all(|b| *b == 0) {
+                    self.reserve_page(page)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes zeros to a page that has nothing.
+    pub(crate) fn reserve_page(&mut self, page: u32) -> Result<()> {
+        self.storage
+            .write_at(PageNo(page).offset(), &[0; PAGE_SIZE])
+            .map_err(Error::io("making room for the header's pages"))
+    }
+
     /// Makes sure that recovery will look at these pages, before any of them is written.
     pub(crate) fn mark_regions(&mut self, pages: &[u32]) -> Result<()> {
         if pages.iter().all(|p| self.header.marks.has(*p)) {
             // Their writer may have died before it flushed them.
             return self.flush_what_was_found();
         }
+        self.reserve_maps()?;
         let limit = (self.options.recovery_pages / REGION).clamp(2, MAX_MARKS as u32);
         let mut need: BTreeSet<u32> = pages.iter().map(|p| p / REGION).collect();
         let mut header = self.header.clone();
@@ -146,13 +169,11 @@ impl Core {
             }
             if self.double {
                 self.flush_storage()?;
-                header.settled = self.txn()?.base;
+                header.settled = self.newest_over()?;
                 self.store(SETTLED, header.settled)?;
             }
+            header.floor = self.newest_over()?;
             let txn = self.txn()?;
-            // Not the base: transactions in between were rolled back, but pages may carry their
-            // numbers.
-            header.floor = txn.version - 1;
             need.extend(
                 txn.dirty
                     .keys()
@@ -172,7 +193,7 @@ impl Core {
 
     // ---- what can be refused
 
-    /// Chooses the record's place, marks regions, makes room in the slots.
+    /// Chooses the record's place, marks regions.
     pub(crate) fn prepare(&mut self) -> Result<()> {
         if self.txn()?.broken.is_some() {
             return Err(Error::Transaction(BROKEN));
@@ -187,6 +208,8 @@ impl Core {
         if txn.dirty.is_empty() && txn.spilled.is_empty() {
             return Ok(());
         }
+        shared::reserve(&*self.storage, self.free.hwm)?;
+        let txn = self.txn()?;
         let only_chains = txn.dirty.values().all(|n| n.kind == PageType::Overflow);
         if only_chains && !self.double {
             // The pages that could carry the record have been spilled: the directory carries it.
@@ -198,8 +221,6 @@ impl Core {
         }
         if self.double {
             self.mark_dirty(&[])?;
-            let pages = self.txn()?.dirty.len();
-            self.make_slots(pages)?;
             self.txn()?.record = Some((0, Vec::new()));
             return Ok(());
         }
@@ -255,6 +276,56 @@ impl Core {
 
     // ---- the commit itself
 
+    /// Writes the transaction, and flushes it if `durability` says so. What is left of the commit is
+    /// to publish it. Until then it can be rolled back. After a crash it is committed.
+    ///
+    /// On an error it is over: rolled back, or its outcome is unknown and all handles are poisoned.
+    pub(crate) fn write(&mut self, durability: Durability) -> Result<()> {
+        if let Err(e) = self.prepare() {
+            if e.is_full() {
+                self.rollback()?;
+            }
+            return Err(e);
+        }
+        let txn = self.txn()?;
+        let version = txn.version;
+        let (Some((carrier, lists)), None) = (txn.record.clone(), &txn.written) else {
+            return Ok(());
+        };
+        let later = self.options.later;
+        let flush = durability == Durability::Flush
+            || self.double
+            || self.oldest_later.is_some_and(|at| at.elapsed() >= later)
+            || self.group.len() + self.txn()?.dirty.len() > MAX_GROUP;
+        self.store(WRITING, version)?;
+        let written = if self.double {
+            self.write_double()
+        } else {
+            self.write_trusting(carrier, &lists, flush)
+        };
+        match written {
+            Ok(written) => self.txn()?.written = Some(written),
+            Err(Failed::Before(e)) => {
+                self.rollback()?;
+                return Err(e);
+            }
+            Err(Failed::Midway(e)) if e.is_full() && !self.double => {
+                // A file system that copies on write. Each page is as before or as written.
+                let txn = self.txn()?;
+                txn.spilled.extend(txn.dirty.keys().map(|page| (*page, 0)));
+                self.rollback()?;
+                return Err(e);
+            }
+            Err(Failed::Midway(e)) => {
+                self.txn = None;
+                let e = self.poison(e);
+                self.unlock_write()?;
+                return Err(e);
+            }
+        }
+        Ok(())
+    }
+
     /// Commits; returns the new version.
     pub(crate) fn commit(&mut self, durability: Durability) -> Result<u64> {
         Ok(self.commit_marked(durability, false)?.0)
@@ -268,35 +339,15 @@ impl Core {
         durability: Durability,
         marks: bool,
     ) -> Result<(u64, Option<usize>)> {
-        self.prepare()?;
+        self.write(durability)?;
         let txn = self.txn()?;
         let (version, base) = (txn.version, txn.base);
-        let Some((carrier, lists)) = txn.record.clone() else {
+        let Some(written) = txn.written.take() else {
             self.rollback()?;
             return Ok((base, None));
         };
-        let later = self.options.later;
-        let flush = durability == Durability::Flush
-            || self.double
-            || self.oldest_later.is_some_and(|at| at.elapsed() >= later)
-            || self.group.len() + self.txn()?.dirty.len() > MAX_GROUP;
-        self.store(WRITING, version)?;
-        let written = if self.double {
-            self.write_double()
-        } else {
-            self.write_trusting(carrier, &lists, flush)
-        };
-        let done = match written {
-            Ok(crcs) => {
-                self.carrier = carrier;
-                self.publish(version, flush, lists, crcs)
-            }
-            Err(Failed::Before(e)) => {
-                self.rollback()?;
-                return Err(e);
-            }
-            Err(Failed::Midway(e)) => Err(e),
-        };
+        let done = self.write_images(&written.in_place);
+        let done = done.and_then(|()| self.publish(version, written));
         self.txn = None;
         if let Err(e) = done {
             let e = self.poison(e);
@@ -333,7 +384,7 @@ impl Core {
         carrier: u32,
         lists: &[u32],
         flush: bool,
-    ) -> std::result::Result<Vec<(u32, u32)>, Failed> {
+    ) -> std::result::Result<Written, Failed> {
         let mut images = self.images()?;
         let stamp = self.stamp()?;
         let mut crcs = self.group.clone();
@@ -369,45 +420,45 @@ impl Core {
                 own.push((carrier, page::put_record(image, &record)));
             }
         }
-        images.sort_unstable_by_key(|i| i.0);
-        let old = self.write_behind_end(&images)?;
-        let before = images[..old].partition_point(|(page, _)| *page < self.carrier);
-        let (first, rest) = images[..old].split_at(before);
-        let is_carrier = usize::from(rest.first().is_some_and(|(page, _)| *page == self.carrier));
-        let (last, rest) = rest.split_at(is_carrier);
-        self.write_images(first)?;
-        self.write_images(rest)?;
+        let new = self.write_new_pages(&mut images)?;
+        // Last the page with the record of the version before. It is no new one: that version uses
+        // it.
+        let (carrier, old) = (self.carrier, &mut images[new..]);
+        old.sort_by_key(|(page, _)| *page == carrier);
+        let (old, last) = old.split_at(old.partition_point(|(page, _)| *page != carrier));
+        self.write_images(old)?;
         self.write_version_to_header()?;
         self.write_images(last)?;
         if flush {
             self.flush_storage()?;
         }
-        Ok(own)
+        // For a rollback: these stand in place now.
+        let txn = self.txn()?;
+        let changed = images.iter().filter(|(p, _)| txn.dirty.contains_key(p));
+        txn.spilled
+            .extend(changed.map(|(p, image)| (*p, page::crc_of(image))));
+        Ok(Written {
+            flushed: flush,
+            crcs: own,
+            in_place: Vec::new(),
+        })
     }
 
-    /// Writes the pages past the end of the file, in page order, and returns how many pages lie
-    /// before the end. They are written first, because a full disk shows there, and no reader reads
-    /// them before the commit has happened.
-    pub(crate) fn write_behind_end(
+    /// Puts the pages born in the transaction first, writes them, and returns their number. The file
+    /// grows there, or has a hole, so a full disk shows. No reader reads them before the commit has
+    /// happened.
+    pub(crate) fn write_new_pages(
         &mut self,
-        images: &[(u32, Box<Image>)],
+        images: &mut [(u32, Box<Image>)],
     ) -> std::result::Result<usize, Failed> {
-        if images
-            .last()
-            .is_none_or(|(page, _)| *page < self.file_pages)
-        {
-            return Ok(images.len());
-        }
-        let asking = Error::io("asking for the file's size");
-        let pages = self.storage.size().map_err(asking)? / PAGE_SIZE as u64;
-        self.file_pages = u32::try_from(pages).unwrap_or(u32::MAX);
-        let old = images.partition_point(|(page, _)| *page < self.file_pages);
-        if let Some((last, _)) = images[old..].last() {
-            self.txn()?.wrote_new_pages = true;
-            self.write_images(&images[old..]).map_err(Failed::Before)?;
-            self.file_pages = last.saturating_add(1);
-        }
-        Ok(old)
+        let txn = self.txn()?;
+        let lists = txn.record.as_ref().map_or(&[][..], |(_, lists)| lists);
+        let is_new = |page: &u32| txn.own.contains(page) || lists.contains(page);
+        images.sort_unstable_by_key(|(page, _)| (!is_new(page), *page));
+        let new = images.partition_point(|(page, _)| is_new(page));
+        txn.wrote_new_pages |= new > 0;
+        self.write_images(&images[..new]).map_err(Failed::Before)?;
+        Ok(new)
     }
 
     /// Without metadata embedding, the header is written by every commit.
@@ -444,16 +495,12 @@ impl Core {
     }
 
     /// Publishes the version, and the pages that it freed.
-    fn publish(
-        &mut self,
-        version: u64,
-        flushed: bool,
-        lists: Vec<u32>,
-        crcs: Vec<(u32, u32)>,
-    ) -> Result<()> {
+    fn publish(&mut self, version: u64, written: Written) -> Result<()> {
         let Some(txn) = self.txn.take() else {
             return Ok(());
         };
+        let (carrier, lists) = txn.record.unwrap_or_default();
+        self.carrier = carrier;
         let mut pages: Vec<u32> = txn
             .dirty
             .keys()
@@ -470,10 +517,10 @@ impl Core {
         }
         let freed: Vec<u32> = txn.freed.into_iter().chain(lists).collect();
         self.quarantine.push((version, freed));
-        if flushed {
+        if written.flushed {
             self.now_durable(version)?;
         } else {
-            self.group = crcs.into_iter().collect();
+            self.group = written.crcs.into_iter().collect();
             self.group_version = version;
             self.oldest_later.get_or_insert_with(Instant::now);
         }

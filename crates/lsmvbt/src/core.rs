@@ -14,12 +14,15 @@ use crate::freemap::FreeMap;
 use crate::header::Header;
 use crate::page::{Image, Node, NodeRef, PageType, Stamp};
 use crate::readers::{Held, Keep};
-use crate::shared::{self, AGAIN, CURRENT, DURABLE, EPOCH, POISON, RING_HEAD};
+use crate::shared::{self, AGAIN, CURRENT, DURABLE, EPOCH, NEXT, POISON, RING_HEAD};
 use crate::storage::{READERS, Storage};
 use crate::types::{Options, PAGE_SIZE, PageNo, Stats, TreeKind};
 
 /// Reads again after a checksum error: a writer may have been in the middle of the page.
 const READ_TRIES: usize = 200;
+
+/// The reason why a transaction that [`Core::write`] has written takes no more changes.
+pub(crate) const WRITTEN: &str = "the transaction is written: commit it or roll it back";
 
 /// The reason why a transaction can only be rolled back.
 pub(crate) const BROKEN: &str = "an earlier change failed half way: roll back";
@@ -52,6 +55,15 @@ pub(crate) struct Savepoint {
     pub(crate) ops: usize,
 }
 
+/// What a written transaction still needs to be published.
+pub(crate) struct Written {
+    pub(crate) flushed: bool,
+    /// Pages and checksums for the record of the next commit.
+    pub(crate) crcs: Vec<(u32, u32)>,
+    /// Pages that are in a durable slot, and must still be written in place.
+    pub(crate) in_place: Vec<(u32, Box<Image>)>,
+}
+
 /// The write transaction.
 pub(crate) struct Txn {
     /// The version it makes: M.
@@ -66,7 +78,7 @@ pub(crate) struct Txn {
     pub(crate) ops: Vec<AllocOp>,
     /// Pages written before the commit, with the checksums of what was written.
     pub(crate) spilled: BTreeMap<u32, u32>,
-    /// Its commit has written pages past the end of the file.
+    /// Pages born in it have been written.
     pub(crate) wrote_new_pages: bool,
     pub(crate) savepoints: Vec<Savepoint>,
     /// The versions that garbage collection must keep, once requested.
@@ -74,6 +86,8 @@ pub(crate) struct Txn {
     /// The page that will carry the commit record, and pages for the part that does not fit there;
     /// once prepared.
     pub(crate) record: Option<(u32, Vec<u32>)>,
+    /// Once it is written: only its publication is missing.
+    pub(crate) written: Option<Written>,
     pub(crate) looked_for_space: bool,
     /// The number of node changes.
     pub(crate) touched: u64,
@@ -96,6 +110,7 @@ impl Txn {
             savepoints: Vec::new(),
             keep: None,
             record: None,
+            written: None,
             looked_for_space: false,
             touched: 0,
             broken: None,
@@ -141,8 +156,6 @@ pub(crate) struct Core {
     /// Changes of each tree by this handle, for cursors.
     pub(crate) changes: HashMap<u32, u64>,
     pub(crate) generation: u64,
-    /// The least number of pages in the file; it never shrinks.
-    pub(crate) file_pages: u32,
     pub(crate) since_pass: u32,
     pub(crate) dead_pages: HashSet<u32>,
     /// A search has passed a router that was equal to the sought key.
@@ -201,6 +214,9 @@ impl Core {
         if self.txn()?.broken.is_some() {
             return Err(Error::Transaction(BROKEN));
         }
+        if self.txn()?.written.is_some() {
+            return Err(Error::Transaction(WRITTEN));
+        }
         let savepoints = self.txn()?.savepoints.len();
         // Until it has returned, with an error or by a panic.
         self.txn()?.broken = Some(savepoints);
@@ -231,6 +247,16 @@ impl Core {
             from: txn.base,
             durable,
         })
+    }
+
+    /// The newest version that is over. Not the base: transactions after it were rolled back, but
+    /// pages or a slot may carry their numbers. The caller must hold WRITE.
+    pub(crate) fn newest_over(&self) -> Result<u64> {
+        let next = match &self.txn {
+            Some(txn) => txn.version,
+            None => self.load(NEXT)?,
+        };
+        Ok(next - 1)
     }
 
     /// True for the view of the write transaction that is open.

@@ -316,10 +316,21 @@ impl Db {
         self.core.release_savepoint(number)
     }
 
-    /// Does everything that can still be refused (space, header). After success, only a failure of
-    /// the device can stop [`Db::commit`]. Optional; nothing may change between the two.
+    /// Does what can be refused before anything is written: the header, the place of the commit
+    /// record, slots. Optional; nothing may change between this and [`Db::commit`]. Only
+    /// [`Db::write`] finds a full disk.
     pub fn prepare(&mut self) -> Result<()> {
         self.core.prepare()
+    }
+
+    /// Writes the transaction: everything of [`Db::commit`] that can fail. Only a commit, which then
+    /// publishes it, or a rollback may follow. Optional, for a commit together with other databases.
+    /// After a crash in between, the transaction is committed.
+    ///
+    /// # Errors
+    /// Those of [`Db::commit`].
+    pub fn write(&mut self, durability: Durability) -> Result<()> {
+        self.core.write(durability)
     }
 
     /// Commits. The new version is that of [`Db::write_version`], or the base when nothing was

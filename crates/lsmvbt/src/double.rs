@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use crate::commit::{Failed, LIST_ENTRIES, list_page};
-use crate::core::Core;
+use crate::core::{Core, Written};
 use crate::error::{Error, Result};
 use crate::freemap::FreeMap;
 use crate::header::Header;
@@ -104,7 +104,7 @@ impl Core {
         if self.header.slot_pages > 0 {
             // Flushed before the first page is written, as every header is.
             let mut header = self.header.clone();
-            header.settled = current;
+            header.settled = self.newest_over()?;
             self.write_header(header, None)?;
         }
         self.store(SETTLED, current)
@@ -132,9 +132,10 @@ impl Core {
         }
         // Once this flush has returned, the pages that the old slots protect are in place.
         self.flush_storage()?;
-        let base = self.txn()?.base;
+        let over = self.newest_over()?;
         let size = need.saturating_add(need / 4).max(SLOT_PAGES);
         let slots = Slots::new_behind(&self.free, size)?;
+        self.reserve(slots)?;
         let old = Slots::of(&self.header);
         let mut next = self.free.clone();
         let mut free = self.base_free();
@@ -148,11 +149,29 @@ impl Core {
         slots.protect(&mut free);
         let mut header = self.header.clone();
         (header.slot_start, header.slot_pages) = (slots.start(), size);
-        (header.settled, header.floor) = (base, base);
+        (header.settled, header.floor) = (over, over);
         self.write_header(header, Some(&free))?;
         self.free = next;
         self.flush_storage()?;
-        self.store(SETTLED, base)
+        self.store(SETTLED, over)
+    }
+
+    /// Writes zeros to new slots, before a header names them: a full disk shows here, and later
+    /// commits have the space.
+    fn reserve(&mut self, slots: Slots) -> Result<()> {
+        let zeros = vec![0; AT_ONCE * PAGE_SIZE];
+        let mut pages = slots.all().peekable();
+        while let Some(first) = pages.next() {
+            let mut count = 1;
+            while count < AT_ONCE && pages.next_if_eq(&(first + count as u32)).is_some() {
+                count += 1;
+            }
+            self.storage
+                .write_at(PageNo(first).offset(), &zeros[..count * PAGE_SIZE])
+                .map_err(Error::io("making room for a slot"))?;
+            self.stats.slot_pages_written += count as u64;
+        }
+        Ok(())
     }
 
     /// Writes pages of a slot, from the first on.
@@ -182,9 +201,14 @@ impl Core {
         Ok(())
     }
 
-    pub(crate) fn write_double(&mut self) -> std::result::Result<Vec<(u32, u32)>, Failed> {
-        let images = self.images()?;
+    pub(crate) fn write_double(&mut self) -> std::result::Result<Written, Failed> {
+        let mut images = self.images()?;
         let stamp = self.stamp()?;
+        // Also in place, so that the pages of a full slot have room; the slot's flush covers them
+        // too.
+        let new = self.write_new_pages(&mut images)?;
+        // Behind the new pages: if there is no room, the file has no hole where they stand.
+        self.make_slots(images.len()).map_err(Failed::Before)?;
         let slot = self.load(SLOT)? as u32 & 1;
         let slots = self.slots()?;
         let heads: Vec<Box<Image>> = images
@@ -200,17 +224,17 @@ impl Core {
             .map(|head| &**head)
             .chain(images.iter().map(|(_, image)| &**image))
             .collect();
-        // Also in place, so that the pages of a full slot have room; the slot's flush covers them
-        // too.
-        let old = self.write_behind_end(&images)?;
         self.write_slot(slot, &all).map_err(Failed::Before)?;
         self.write_version_to_header()?;
         self.flush_storage()?;
         let settled = self.txn()?.base;
         self.store(SETTLED, settled)?;
         self.store(SLOT, u64::from(slot ^ 1))?;
-        self.write_images(&images[..old])?;
-        Ok(Vec::new())
+        Ok(Written {
+            flushed: true,
+            crcs: Vec::new(),
+            in_place: images.split_off(new),
+        })
     }
 
     // ---- reading
@@ -273,6 +297,18 @@ impl Core {
             places,
             pages,
         }))
+    }
+
+    /// True if a slot has the settled version.
+    pub(crate) fn slot_is_settled(&mut self) -> Result<bool> {
+        let settled = self.header.settled;
+        for slot in [0, 1] {
+            let found = self.read_slot(slot, settled.saturating_sub(1))?;
+            if found.is_some_and(|content| content.version == settled) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Writes the slots' images in place, where they are not there already. Versions up to

@@ -128,6 +128,13 @@ impl fmt::Display for Error {
     }
 }
 
+impl Error {
+    /// True if the storage has no space left.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull)
+    }
+}
+
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {

@@ -19,7 +19,7 @@ use crate::cache::Cache;
 use crate::core::Core;
 use crate::double::{is_double, protect};
 use crate::error::{Error, Result};
-use crate::freemap::{FIRST, FreeMap, is_fixed};
+use crate::freemap::{FIRST, FreeMap, MAP_AT, is_fixed};
 use crate::header::{Header, MAGIC, Marks, REGION};
 use crate::page::{self, Image, Node, PageType, Stamp, u64_at};
 use crate::shared::{
@@ -93,7 +93,6 @@ impl Core {
             txn: None,
             changes: Default::default(),
             generation: 0,
-            file_pages: 0,
             since_pass: 0,
             dead_pages: Default::default(),
             equal_router: false,
@@ -273,7 +272,12 @@ impl Core {
         self.storage
             .write_at(0, &header.encode()?[..])
             .map_err(writing)?;
-        self.flush_storage()
+        self.flush_storage()?;
+        // The other header's page and the first maps: a full disk must not stop a rollback.
+        for page in [1].into_iter().chain(MAP_AT) {
+            self.reserve_page(page)?;
+        }
+        Ok(())
     }
 
     /// The newest header that is whole, with all its maps.
@@ -354,6 +358,10 @@ impl Core {
                 self.write_pages_again(&pages)?;
             }
             self.store(AGAIN, 0)?;
+        }
+        if published == 0 && self.slot_is_settled()? {
+            // Perhaps a rollback has settled it, and a power cut would bring the slot back.
+            self.flush_storage()?;
         }
         // A settled version is durable and in place: a commit through a slot, which carries no
         // record to identify it.

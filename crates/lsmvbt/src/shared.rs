@@ -74,6 +74,14 @@ pub(crate) fn store(s: &dyn Storage, word: usize, value: u64) -> Result<()> {
         .map_err(Error::io("writing shared memory"))
 }
 
+/// Makes sure that the words to which a commit writes are there: its shared memory lies in a file,
+/// and the disk may be full.
+pub(crate) fn reserve(s: &dyn Storage, hwm: u32) -> Result<()> {
+    load(s, FREE_REST - 1)?;
+    load(s, free_word(hwm as usize / 64))?;
+    Ok(())
+}
+
 /// Publishes the changed pages to the other handles.
 pub(crate) fn announce(s: &dyn Storage, pages: &[u32]) -> Result<u64> {
     let mut head = load(s, RING_HEAD)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::core::{Core, Savepoint, Txn};
+use crate::core::{Core, Savepoint, Txn, WRITTEN};
 use crate::error::{Error, Result};
 use crate::freemap::FreeMap;
 use crate::page::{Node, PageType, Stamp};
@@ -173,6 +173,9 @@ impl Core {
         if number >= txn.savepoints.len() {
             return Err(Error::NoSuchSavepoint(number));
         }
+        if txn.written.is_some() {
+            return Err(Error::Transaction(WRITTEN));
+        }
         txn.broken = txn.broken.filter(|open| number >= *open);
         let undone = txn.savepoints.split_off(number);
         let ops = undone.first().map_or(0, |s| s.ops);
@@ -264,17 +267,29 @@ impl Core {
         self.mark_regions(pages)?;
         let stamp = self.stamp()?;
         self.store(WRITING, stamp.ver)?;
-        for page in pages {
+        let mut pages = pages.to_vec();
+        // New ones first: a full disk shows there.
+        let txn = self.txn()?;
+        txn.wrote_new_pages = true;
+        pages.sort_by_key(|page| !txn.own.contains(page));
+        for page in &pages {
             let Some(node) = self.txn()?.dirty.get(page).cloned() else {
                 continue;
             };
             let image = node.encode(self.salt, stamp)?;
+            // From now on a rollback must look at it.
+            self.txn()?
+                .spilled
+                .insert(*page, crate::page::crc_of(&image));
             let writing = Error::io("writing a page");
             let written = self.storage.write_at(PageNo(*page).offset(), &image[..]);
-            written.map_err(writing).map_err(|e| self.poison(e))?;
-            let txn = self.txn()?;
-            txn.spilled.insert(*page, crate::page::crc_of(&image));
-            txn.dirty.remove(page);
+            if let Err(e) = written.map_err(writing) {
+                if e.is_full() {
+                    return Err(e);
+                }
+                return Err(self.poison(e));
+            }
+            self.txn()?.dirty.remove(page);
             self.cache.insert(*page, node);
             self.stats.spilled += 1;
         }
@@ -300,19 +315,30 @@ impl Core {
     /// flushed, and the header's floor covers them. So a crash can distinguish the pages of this
     /// transaction from the base.
     fn undo_spills(&mut self) -> Result<()> {
+        let double = self.double;
         let txn = self.txn()?;
         let (version, base) = (txn.version, txn.base);
-        if txn.spilled.is_empty() && !txn.wrote_new_pages {
+        if txn.spilled.is_empty() && !txn.wrote_new_pages && txn.written.is_none() {
             return Ok(());
         }
+        let in_slot = double && txn.written.is_some();
         let pages: Vec<u32> = txn.spilled.keys().copied().collect();
         self.flush_storage()?;
         self.now_durable(base)?;
         let free = self.base_free();
         let mut header = self.header.clone();
-        header.floor = base;
+        header.floor = self.newest_over()?;
+        if in_slot {
+            // Nothing changed in place, and recovery must not redo the slot. So this version is the
+            // base under another number. No later header may go back before it.
+            (header.floor, header.settled) = (version, version);
+        }
         self.write_header(header, Some(&free))?;
         for page in pages {
+            if self.txn()?.own.contains(&page) {
+                // It may never have been written.
+                continue;
+            }
             let image = self.read_image(page)?;
             let mut node = Node::decode(&image, PageNo(page), self.salt)?;
             if node.birth <= base {

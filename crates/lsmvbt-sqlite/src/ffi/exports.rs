@@ -159,6 +159,17 @@ unsafe extern "C" fn lsmvbt_prepare(db: *mut Handle) -> c_int {
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_write(db: *mut Handle) -> c_int {
+    // SAFETY: a connection.
+    unsafe {
+        doing(db, |inner| {
+            let durability = inner.durability;
+            inner.opened()?.write(durability)
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn lsmvbt_commit(db: *mut Handle) -> c_int {
     // SAFETY: a connection.
     unsafe {

@@ -226,8 +226,8 @@ impl Core {
             }
         }
         let mut header = self.header.clone();
-        header.floor = base;
-        header.settled = base;
+        let over = self.newest_over()?;
+        (header.floor, header.settled) = (over, over);
         header.marks = Marks::Some(Default::default());
         let free = self.free.clone();
         self.write_header(header, Some(&free))?;

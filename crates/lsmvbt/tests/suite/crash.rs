@@ -15,6 +15,8 @@ struct Tally {
     taken_over: u64,
     commits: u64,
     spilled: u64,
+    /// Transactions that were written and then rolled back.
+    written_back: u64,
     failed_flushes: u64,
     evictions: u64,
 }
@@ -145,7 +147,19 @@ impl Run {
         }
         self.candidates.push(next.clone());
         self.committing = true;
-        db.commit(durability(&mut self.random, flush))?;
+        let durability = durability(&mut self.random, flush);
+        if self.random.chance(10) {
+            db.write(durability)?;
+        }
+        if self.random.chance(8) {
+            db.write(durability)?;
+            db.rollback()?;
+            self.committing = false;
+            self.candidates.pop();
+            self.tally.written_back += 1;
+            return Ok(());
+        }
+        db.commit(durability)?;
         self.committing = false;
         self.model = next;
         self.tally.commits += 1;
@@ -322,6 +336,7 @@ fn runs(torn: Torn, handles: Handles) {
         sum.taken_over += tally.taken_over;
         sum.commits += tally.commits;
         sum.spilled += tally.spilled;
+        sum.written_back += tally.written_back;
         sum.failed_flushes += tally.failed_flushes;
         sum.evictions += tally.evictions;
     }

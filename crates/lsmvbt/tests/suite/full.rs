@@ -105,3 +105,47 @@ fn a_full_disk_refuses_a_transaction_and_nothing_else() {
         assert!(refused > 100, "{refused}");
     }
 }
+
+/// A transaction that has written pages before its commit, and fills the disk then.
+#[test]
+fn a_transaction_that_spills_onto_a_full_disk_is_rolled_back() {
+    for more in [0, 7, 40] {
+        let file = MemoryFile::new();
+        let few = lsmvbt::Options {
+            cache_pages: 16,
+            ..options(Torn::Trust)
+        };
+        let mut a = Db::open(file.storage(), few).expect("a database");
+        let mut b = open(&file, Torn::Trust);
+        a.begin_write().expect("a transaction");
+        let tree = a.create_tree(TreeKind::Integer).expect("a tree");
+        let mut rows = Rows::new();
+        for key in 0..300 {
+            rows.insert(key, vec![1; 500]);
+            a.put_integer(tree, key, &rows[&key]).expect("a row");
+        }
+        a.commit(Durability::Flush).expect("committed");
+        file.limit(Some(file.bytes().len() as u64 + more * PAGE_SIZE as u64));
+        a.begin_write().expect("a transaction");
+        let refused = (0..3000).find_map(|key| a.put_integer(tree, key, &[2; 700]).err());
+        let refused = refused.expect("a full disk");
+        assert!(is_full(&refused), "{refused}");
+        a.rollback().expect("rolled back");
+        holds(&mut a, tree, &rows);
+        holds(&mut b, tree, &rows);
+        // A statement that fails is undone alone.
+        a.begin_write().expect("a transaction");
+        rows.insert(3, b"kept".to_vec());
+        a.put_integer(tree, 3, b"kept").expect("a row");
+        let savepoint = a.savepoint().expect("a savepoint");
+        let refused = (0..3000).find_map(|key| a.put_integer(tree, key, &[3; 700]).err());
+        assert!(refused.as_ref().is_some_and(is_full), "{refused:?}");
+        a.rollback_to(savepoint).expect("undone");
+        a.commit(Durability::Flush).expect("committed");
+        holds(&mut a, tree, &rows);
+        holds(&mut b, tree, &rows);
+        file.kill_all();
+        std::mem::forget((a, b));
+        holds(&mut open(&file, Torn::Trust), tree, &rows);
+    }
+}

@@ -22,14 +22,18 @@ fn made(file: &MemoryFile) -> (Db, TreeId) {
 
 /// A transaction over `rows` rows, spread over the leaves.
 fn change(db: &mut Db, tree: TreeId, number: u32, rows: i64) -> Result<()> {
+    put_rows(db, tree, number, rows)?;
+    db.commit(Durability::Later)?;
+    Ok(())
+}
+
+fn put_rows(db: &mut Db, tree: TreeId, number: u32, rows: i64) -> Result<()> {
     db.begin_write()?;
     for i in 0..rows {
         let key = (i64::from(number) * 7 + i * ROWS / rows) % ROWS;
         db.put_integer(tree, key, &number.to_le_bytes())?;
     }
-    db.set_meta(0, number)?;
-    db.commit(Durability::Later)?;
-    Ok(())
+    db.set_meta(0, number)
 }
 
 /// Dies at each step of a commit of `last` rows, after `before` commits of other sizes.
@@ -78,6 +82,43 @@ fn nor_inside_a_transaction_that_spills() {
     for before in [1, 9] {
         die_everywhere(before, 40, 0);
     }
+}
+
+/// A transaction that is written and rolled back, as one over several databases may be. It takes the
+/// record of the commit before off its page, and must not take that commit along.
+#[test]
+fn nor_inside_the_rollback_of_a_written_transaction() {
+    let mut all = 0;
+    for fuse in 1..500 {
+        let file = MemoryFile::new();
+        let (mut db, tree) = made(&file);
+        change(&mut db, tree, 1, 40).unwrap();
+        change(&mut db, tree, 2, 3).unwrap();
+        file.kill_after(Some(fuse));
+        let taken_back = write_back(&mut db, tree, 3, 40).is_ok();
+        // And once more, without an end.
+        let _ = change(&mut db, tree, 4, 40);
+        file.kill_after(None);
+        file.kill_all();
+        drop(db);
+        let mut db = Db::open(file.storage(), options(Torn::Trust)).unwrap();
+        let view = db.snapshot().unwrap();
+        let found = db.meta(view.version(), 0).unwrap();
+        let right = if taken_back { [2, 4] } else { [2, 3] };
+        assert!(right.contains(&found), "killed at step {fuse}: {found}");
+        assert_eq!(db.check().unwrap(), Vec::<String>::new());
+        all += u32::from(found == 4);
+        if all == 2 {
+            break;
+        }
+    }
+    assert_eq!(all, 2, "there are more steps than were tried");
+}
+
+fn write_back(db: &mut Db, tree: TreeId, number: u32, rows: i64) -> Result<()> {
+    put_rows(db, tree, number, rows)?;
+    db.write(Durability::Later)?;
+    db.rollback()
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! Runs are random and print their seed; `LSMVBT_SEED` replays it. `LSMVBT_SCALE` multiplies the
 //! amount of work: CI runs 1.
 
+mod ahead;
 mod crash;
 mod cursors;
 mod damage;
