@@ -155,6 +155,16 @@ static int glueJournalMode(sqlite3 *db, int iDb, const char *zMode, char **pzRes
   return *pzResult ? SQLITE_OK : SQLITE_NOMEM_BKPT;
 }
 
+/* PRAGMA secure_delete: off, and asking for more is refused. A dead entry keeps its bytes until its
+** page is written again, as a freed page does. */
+static int glueSecureDelete(const char *zValue, char **pzResult){
+  int isOn = zValue && (sqlite3StrICmp(zValue, "fast")==0 || sqlite3GetBoolean(zValue, 0));
+  *pzResult = sqlite3_mprintf("%s", isOn ? "secure_delete is not supported by this database's engine: VACUUM INTO "
+                              "writes a copy without deleted content" : "0");
+  if( *pzResult==0 ) return SQLITE_NOMEM_BKPT;
+  return isOn ? SQLITE_ERROR : SQLITE_OK;
+}
+
 SQLITE_API int sqlite3_file_control(sqlite3 *db, const char *zDbName, int op, void *pArg){
   int rc = SQLITE_NOTFOUND;
 #ifdef SQLITE_ENABLE_API_ARMOR
@@ -167,6 +177,8 @@ SQLITE_API int sqlite3_file_control(sqlite3 *db, const char *zDbName, int op, vo
     iDb = zDbName ? sqlite3FindDbName(db, zDbName) : 0;
     if( iDb>=0 && db->aDb[iDb].pBt && sqlite3StrICmp(azPragma[1], "journal_mode")==0 ){
       rc = glueJournalMode(db, iDb, azPragma[2], &azPragma[0]);
+    }else if( iDb>=0 && glueOwns(db->aDb[iDb].pBt) && sqlite3StrICmp(azPragma[1], "secure_delete")==0 ){
+      rc = glueSecureDelete(azPragma[2], &azPragma[0]);
     }else if( iDb>=0 && glueOwns(db->aDb[iDb].pBt) ){
       rc = lsmvbt_pragma(GLUE(db->aDb[iDb].pBt)->pEngine, azPragma[1], azPragma[2], &azPragma[0]);
     }

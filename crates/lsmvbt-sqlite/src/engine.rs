@@ -31,6 +31,8 @@ pub enum Error {
     ReadOnly,
     /// The file is not this engine's.
     NotADatabase,
+    /// A newer version has written the file: which, and the way out.
+    Newer(String),
     /// The data on disk are damaged: where and how.
     Damaged(String),
     /// There is no space left.
@@ -63,7 +65,7 @@ impl fmt::Display for Error {
             Self::NotADatabase => f.write_str("the file is not a database of this engine"),
             Self::Damaged(what) => write!(f, "the database is damaged: {what}"),
             Self::Full => f.write_str("there is no space left"),
-            Self::Io(what) | Self::Vfs(_, what) => f.write_str(what),
+            Self::Io(what) | Self::Vfs(_, what) | Self::Newer(what) => f.write_str(what),
             Self::TooBig(what) => write!(f, "too big: {what}"),
             Self::NoSuchTree(tree) => write!(f, "there is no tree {tree}"),
             Self::Compare(code) => write!(f, "the comparison of keys failed with {code}"),
@@ -107,6 +109,11 @@ pub trait Engine: Send + Sync {
 
     /// The first bytes of its files.
     fn magic(&self) -> [u8; 16];
+
+    /// Whether a file that begins with these bytes is its own, if only to say that it is too new.
+    fn owns(&self, magic: &[u8]) -> bool {
+        magic == self.magic()
+    }
 
     /// Opens the database, or makes it if the file is empty and may be written. The caller keeps
     /// stock SQLite away from the file while the engine makes it.

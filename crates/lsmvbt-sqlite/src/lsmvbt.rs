@@ -35,6 +35,11 @@ impl Engine for Lsmvbt {
         *::lsmvbt::MAGIC
     }
 
+    fn owns(&self, magic: &[u8]) -> bool {
+        // All but the digit of the format version.
+        magic.starts_with(&::lsmvbt::MAGIC[..14])
+    }
+
     fn open(&self, place: Place) -> Result<Box<dyn Connection>> {
         let options = Options {
             read_only: place.read_only,
@@ -196,9 +201,10 @@ fn error(error: ::lsmvbt::Error) -> Error {
             None => Error::Io(error.to_string()),
         },
         ::lsmvbt::Error::Poisoned => Error::Io(error.to_string()),
-        ::lsmvbt::Error::Damaged { .. }
-        | ::lsmvbt::Error::NewerFormat { .. }
-        | ::lsmvbt::Error::WrongKind(_) => Error::Damaged(error.to_string()),
+        ::lsmvbt::Error::NewerFormat { .. } => Error::Newer(error.to_string()),
+        ::lsmvbt::Error::Damaged { .. } | ::lsmvbt::Error::WrongKind(_) => {
+            Error::Damaged(error.to_string())
+        }
         ::lsmvbt::Error::NoSuchVersion { .. } => Error::Refused(error.to_string()),
         other => Error::Misuse(other.to_string()),
     }

@@ -91,7 +91,7 @@ impl fmt::Display for Error {
             Error::NewerFormat { found, supported } => {
                 write!(
                     f,
-                    "format version {found} is newer than {supported}, the newest one that is understood"
+                    "the file has format version {found}, and this version reads up to {supported}: upgrade, or copy it with VACUUM INTO by the version that wrote it"
                 )
             }
             Error::Damaged { page, what } => write!(f, "page {} is damaged: {what}", page.0),

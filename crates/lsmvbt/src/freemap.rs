@@ -7,6 +7,7 @@
 //! marked.
 
 use crate::error::{Error, Result};
+use crate::header::MAX_SPANS;
 use crate::page::{self, Image, set_u32, set_u64, u32_at};
 use crate::types::{PAGE_SIZE, PageNo};
 
@@ -17,6 +18,17 @@ pub(crate) const MAP_AT: [u32; 2] = [4, 5];
 /// The first page that may ever be free.
 pub(crate) const FIRST: u32 = 6;
 const MAP_TYPE: u8 = 6;
+/// The pages of a file are below this: a header lists that many spans. One span is left for the
+/// slots of `double`, so that what a file has can always be committed and rolled back.
+pub(crate) const MAX_PAGES: u32 = (MAX_SPANS as u32 - 1) * SPAN;
+
+/// The error of a transaction for which the file would be too large: to it the disk is full.
+pub(crate) fn too_large() -> Error {
+    Error::Io {
+        what: "the file has the largest size of its format, 59 GiB",
+        source: std::io::ErrorKind::StorageFull.into(),
+    }
+}
 
 /// True for pages that are never allocated: the headers, the directory, and the maps.
 pub(crate) fn is_fixed(page: u32) -> bool {
@@ -105,8 +117,8 @@ impl FreeMap {
         while is_fixed(self.hwm) {
             self.hwm += 1;
         }
-        if self.hwm >= u32::MAX - SPAN {
-            return Err(Error::TooBig("the file"));
+        if self.hwm >= MAX_PAGES {
+            return Err(too_large());
         }
         self.hwm += 1;
         Ok(self.hwm - 1)
@@ -164,6 +176,7 @@ impl FreeMap {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Db, Durability, MemoryFile, Options, Torn, TreeKind};
 
     #[test]
     fn pages_come_back_lowest_first_and_fixed_ones_never() {
@@ -177,6 +190,43 @@ mod tests {
         map.hwm = SPAN + 3;
         assert_eq!(map.allocate().unwrap(), SPAN + 3);
         assert_eq!(map.allocate().unwrap(), SPAN + 6);
+    }
+
+    #[test]
+    fn a_file_of_the_largest_size_is_a_full_disk() {
+        for torn in [Torn::Trust, Torn::Double] {
+            let file = MemoryFile::new();
+            let options = Options {
+                torn,
+                ..Options::default()
+            };
+            let open = || Db::open(file.storage(), options.clone()).unwrap();
+            let mut db = open();
+            db.begin_write().unwrap();
+            let tree = db.create_tree(TreeKind::Integer).unwrap();
+            db.put_integer(tree, 1, b"first").unwrap();
+            db.commit(Durability::Flush).unwrap();
+            // As if all pages between were in use.
+            db.core.free.hwm = MAX_PAGES - 200;
+            db.core.publish_free().unwrap();
+            db.begin_write().unwrap();
+            let error = (2..1000).find_map(|key| db.put_integer(tree, key, &[7; 5000]).err());
+            assert!(error.as_ref().is_some_and(Error::is_full), "{error:?}");
+            assert!(error.unwrap().to_string().contains("59 GiB"));
+            db.rollback().unwrap();
+            for key in 2..40 {
+                db.begin_write().unwrap();
+                db.put_integer(tree, key, &[7; 5000]).unwrap();
+                db.commit(Durability::Flush).unwrap();
+            }
+            db.close().unwrap();
+            let mut db = open();
+            db.begin_write().unwrap();
+            assert!(db.delete_integer(tree, 1).unwrap());
+            db.commit(Durability::Flush).unwrap();
+            let view = db.snapshot().unwrap();
+            assert_eq!(db.count(view.version(), tree).unwrap(), 38);
+        }
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub(crate) const FORMAT: u32 = 1;
 pub(crate) const REGION: u32 = 64;
 /// Marked regions that fit.
 pub(crate) const MAX_MARKS: usize = 400;
-/// Spans that fit: 59 GiB.
+/// Spans that fit: 59 GiB. See [`crate::freemap::MAX_PAGES`].
 pub(crate) const MAX_SPANS: usize = 479;
 const ALL: u32 = u32::MAX;
 
@@ -88,6 +88,17 @@ pub(crate) struct Header {
     pub(crate) slot_pages: u32,
     pub(crate) marks: Marks,
     pub(crate) maps: Vec<MapRef>,
+}
+
+/// The error for a file of a newer format. Only its first 16 bytes are known: `LSMVBT format ` and a
+/// digit.
+pub(crate) fn newer_format(image: &Image) -> Option<Error> {
+    let digit = *image.strip_prefix(&MAGIC[..14])?.first()?;
+    let found = char::from(digit).to_digit(10)?;
+    (found > FORMAT).then_some(Error::NewerFormat {
+        found,
+        supported: FORMAT,
+    })
 }
 
 impl Header {
@@ -255,6 +266,11 @@ mod tests {
             assert_eq!(Header::decode(&bad, PageNo(0)).unwrap(), None);
         }
         let mut newer = image.clone();
+        let mut newest = image.clone();
+        newest[14] = b'3';
+        let error = newer_format(&newest).unwrap().to_string();
+        assert!(error.contains("version 3") && error.contains("upgrade"));
+        assert!(newer_format(&image).is_none());
         set_u32(&mut newer[..], 16, 2);
         let crc = crc32c::crc32c(&newer[..4092]);
         set_u32(&mut newer[..], 4092, crc);

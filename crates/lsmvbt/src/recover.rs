@@ -20,7 +20,7 @@ use crate::core::Core;
 use crate::double::{is_double, protect};
 use crate::error::{Error, Result};
 use crate::freemap::{FIRST, FreeMap, MAP_AT, is_fixed};
-use crate::header::{Header, MAGIC, Marks, REGION};
+use crate::header::{Header, MAGIC, Marks, REGION, newer_format};
 use crate::page::{self, Image, Node, PageType, Stamp, u64_at};
 use crate::shared::{
     self, AGAIN, CURRENT, DURABLE, EPOCH, FREE_SEQ, HEADER_SEQ, HWM, NEXT, POISON, READY, SETTLED,
@@ -283,9 +283,10 @@ impl Core {
     /// The newest header that is whole, with all its maps.
     pub(crate) fn read_header(&mut self) -> Result<Header> {
         let mut found: Vec<Header> = Vec::new();
-        let mut magic = false;
+        let (mut magic, mut newer) = (false, None);
         for page in [0, 1] {
             let image = self.read_image(page)?;
+            newer = newer.or(newer_format(&image));
             magic |= &image[..16] == MAGIC;
             found.extend(Header::decode(&image, PageNo(page))?);
         }
@@ -298,7 +299,10 @@ impl Core {
                 return Ok(header);
             }
         }
-        if magic {
+        if let Some(newer) = newer {
+            // A header that is whole counts more than these bytes, which may be damaged.
+            Err(newer)
+        } else if magic {
             Err(Error::Damaged {
                 page: PageNo(0),
                 what: "neither header is whole",

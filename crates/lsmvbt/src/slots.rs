@@ -4,9 +4,9 @@
 //! one on except the fixed ones (the free maps). Those come every [`freemap::SPAN`] pages, and a
 //! slot may be larger than that.
 
-use crate::error::{Error, Result};
-use crate::freemap::{FreeMap, MAP_AT, SPAN, is_fixed};
-use crate::header::Header;
+use crate::error::Result;
+use crate::freemap::{FreeMap, MAP_AT, SPAN, is_fixed, too_large};
+use crate::header::{Header, MAX_SPANS};
 
 /// The slots of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,8 @@ impl Slots {
         let start = nth_page(free.hwm, 0);
         start
             .and_then(|start| Slots::at(start, pages))
-            .ok_or(Error::TooBig("the slots of a transaction"))
+            .filter(|slots| slots.end() <= MAX_SPANS as u32 * SPAN)
+            .ok_or_else(too_large)
     }
 
     /// First page of both.

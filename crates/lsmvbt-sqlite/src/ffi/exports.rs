@@ -75,7 +75,7 @@ unsafe fn giving<T>(
 unsafe extern "C" fn lsmvbt_engine_of_file(magic: *const c_uchar) -> c_int {
     // SAFETY: 16 bytes, according to engine.h.
     let magic = unsafe { std::slice::from_raw_parts(magic, 16) };
-    engine_where(|engine| engine.magic() == magic)
+    engine_where(|engine| engine.owns(magic))
 }
 
 #[unsafe(no_mangle)]

@@ -203,7 +203,7 @@ pub(super) fn code_of(error: &Error) -> c_int {
         Error::StaleSnapshot => return code::BUSY_SNAPSHOT,
         Error::Compare(code) => return *code,
         Error::ReadOnly => code::READONLY,
-        Error::NotADatabase => code::NOTADB,
+        Error::NotADatabase | Error::Newer(_) => code::NOTADB,
         Error::Damaged(_) | Error::NoSuchTree(_) => code::CORRUPT,
         Error::Full => code::FULL,
         Error::Io(_) => code::IOERR,

@@ -238,3 +238,38 @@ fn a_connection_that_reads_nothing_keeps_nothing() {
     run(&b, "COMMIT");
     number(&one(&a, "PRAGMA lsmvbt_reclaim"));
 }
+
+#[test]
+fn secure_delete_is_off_and_says_why() {
+    let setup = Setup::new();
+    let a = setup.open("x", ENGINE);
+    run(&a, "CREATE TABLE t(x)");
+    assert_eq!(one(&a, "PRAGMA secure_delete"), "0");
+    assert_eq!(one(&a, "PRAGMA secure_delete = off"), "0");
+    for value in ["on", "1", "fast"] {
+        let message = refused(&a, &format!("PRAGMA secure_delete = {value}"));
+        assert!(message.contains("VACUUM INTO"), "{message}");
+    }
+    let stock = setup.open("stock", "stock");
+    assert_eq!(one(&stock, "PRAGMA secure_delete = on"), "1");
+    run(&stock, &format!("ATTACH '{}' AS o", setup.uri("x", ENGINE)));
+    assert_eq!(one(&stock, "PRAGMA o.secure_delete"), "0");
+}
+
+#[test]
+fn a_newer_format_is_no_damage() {
+    let setup = Setup::new();
+    run(&setup.open("x", ENGINE), "CREATE TABLE t(x)");
+    let mut bytes = std::fs::read(setup.path("x")).expect("the file");
+    for page in [0, 4096] {
+        bytes[page + 14] = b'2';
+    }
+    std::fs::write(setup.path("x"), &bytes).expect("written");
+    let connection = Connection::open(&setup.path("x")).expect("opened");
+    assert_eq!(
+        refused(&connection, "SELECT * FROM t"),
+        "file is not a database"
+    );
+    drop(connection);
+    assert_eq!(std::fs::read(setup.path("x")).expect("the file"), bytes);
+}
