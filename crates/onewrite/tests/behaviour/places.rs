@@ -72,18 +72,13 @@ fn a_database_in_memory_is_a_warning_and_works() {
     ];
     let (text, errors) = heard(&path, &usual);
     assert_eq!(text.matches("mode=onewrite,onewrite").count(), 2, "{text}");
-    let told = "/dev/shm: tmpfs keeps files in memory: no commit survives a power cut";
+    // It names the mount, or the database where the mount is not known.
+    let told = "tmpfs keeps files in memory: no commit survives a power cut";
     // In the status of both connections, and once on standard error.
-    assert_eq!(
-        text.matches(&format!("warnings=[\"{told}")).count(),
-        2,
-        "{text}"
-    );
-    assert_eq!(
-        errors.matches(&format!("onewrite: {told}")).count(),
-        1,
-        "{errors}"
-    );
+    assert_eq!(text.matches("warnings=[\"/dev/shm").count(), 2, "{text}");
+    assert_eq!(text.matches(told).count(), 2, "{text}");
+    assert!(errors.starts_with("onewrite: /dev/shm"), "{errors}");
+    assert_eq!(errors.matches(told).count(), 1, "{errors}");
     assert_eq!(errors.lines().count(), 1, "{errors}");
     let directory = tempfile::tempdir().expect("a directory");
     let (text, errors) = heard(&directory.path().join("db"), &usual);
