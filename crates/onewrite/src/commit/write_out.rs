@@ -26,15 +26,6 @@ pub(super) struct StockTail {
     checksum: [u8; 8],
 }
 
-/// Where a write through the page cache may go.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Room {
-    /// To blocks that are ready.
-    Ready,
-    /// Also beyond them: a flush follows.
-    AsIs,
-}
-
 /// The last layout of the run.
 #[derive(Default)]
 pub(super) struct LaidOut {
@@ -154,7 +145,7 @@ impl Writer {
     /// block with the commits before them that wait for the same flush.
     pub(super) fn write_for_leader(&mut self) -> Result<(), LogError> {
         match self.last_batch_to_join() {
-            Some(last) => self.write_in_shared_block(last, Room::AsIs),
+            Some(last) => self.write_in_shared_block(last),
             None => self.write_to_page_cache(),
         }
     }
@@ -168,7 +159,10 @@ impl Writer {
         if self.log.write_back.has_begun_since() {
             self.log.shared().open_block().close_as_writer();
         }
-        self.write_in_shared_block(last, Room::Ready)?;
+        // Enough wherever the batch comes to begin. Another process may be preparing the blocks behind
+        // those that are ready, with zeros.
+        self.make_room_for_run()?;
+        self.write_in_shared_block(last)?;
         // A flush that finds this commit published finds its block in the word, and closes it. SQLite
         // publishes it by plain stores, which the fence keeps after that.
         fence(Ordering::Release);
@@ -187,7 +181,7 @@ impl Writer {
         packed.map(Packed::last_batch)
     }
 
-    fn write_in_shared_block(&mut self, last: LastBatch, room: Room) -> Result<(), LogError> {
+    fn write_in_shared_block(&mut self, last: LastBatch) -> Result<(), LogError> {
         let log = Arc::clone(&self.log);
         let block = log.shared().open_block();
         let begin = match block.is_open(last) && log.file().page_is_everybodys() {
@@ -198,11 +192,8 @@ impl Writer {
         if self.laid_out.blocks.is_empty() {
             return Ok(());
         }
-        // A leader waits for a writer that holds the block. Room is made before, so that this writer
+        // A leader waits for a writer that holds the block. Room was made before, so that this writer
         // waits for nobody.
-        if room == Room::Ready {
-            log.make_room(self.laid_out.end, &*self.patience)?;
-        }
         let held = match begin {
             Begin::Behind => block.hold(last),
             Begin::Block => None,
