@@ -19,10 +19,10 @@ use crate::mode::words::listed;
 pub enum Answer {
     /// SQLite continues with it.
     Pass,
+    /// SQLite continues with this digit as the pragma's value.
+    PassAs(u8),
     /// The pragma's result.
     Text(String),
-    /// It is done, and has no result.
-    Done,
     /// The statement fails.
     Fail(Failure),
 }

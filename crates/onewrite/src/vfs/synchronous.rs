@@ -1,8 +1,9 @@
 //! `PRAGMA synchronous`, and the floor below which it does not fall (`onewrite_synchronous`).
 //!
-//! A pragma that says less is answered by a statement of our own, which sets the floor's level. So
-//! `PRAGMA synchronous` reads what holds, and OFF, at which a checkpoint flushes nothing, does not
-//! occur. A SQLite that is compiled to run at NORMAL says no pragma: there the log holds the floor
+//! A pragma that says less goes on in SQLite with the floor's level. So `PRAGMA synchronous` reads what
+//! holds, and OFF, at which a checkpoint flushes nothing, does not occur. An answer of our own would
+//! give the statement a column, without a name: Python raises MemoryError for that, and PHP ends. A
+//! SQLite that is compiled to run at NORMAL says no pragma: there the log holds the floor
 //! (`commit/floor.rs`).
 
 use super::database::Database;
@@ -24,19 +25,17 @@ impl Database {
             // Within a transaction SQLite refuses every level.
             return Answer::Pass;
         }
-        if level_of(value) < floor && connection.is_some() {
-            return match self.set_level(floor) {
-                Ok(()) => Answer::Done,
-                Err(failure) => Answer::Fail(failure),
-            };
-        }
+        let said = level_of(value);
+        let level = said.max(floor);
         if let Some(writer) = self.writer.borrow_mut().as_mut() {
             writer.synchronous_changed();
         }
-        let level = level_of(value);
         self.snapshots.flush_nothing.set(level == OFF);
         self.snapshots.are_relaxed.set(level < FULL);
-        Answer::Pass
+        match said < level {
+            true => Answer::PassAs(b'0' + level),
+            false => Answer::Pass,
+        }
     }
 
     /// The connection's level as SQLite has it.

@@ -123,6 +123,25 @@ fn a_pragma_that_says_less_sets_the_floor_and_reads_it() {
     assert_eq!(sql(&db, "PRAGMA synchronous"), "2");
 }
 
+/// A column without a name is what Python raises MemoryError for, and what ends PHP.
+#[test]
+fn a_pragma_that_is_raised_has_no_column_as_in_stock_sqlite() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let stock = Connection::open_in_memory().expect("a database");
+    for mode in MODES {
+        let db = open_in(&directory.path().join(mode.name), mode);
+        sql(&db, FLOOR);
+        for word in ["NORMAL", "off", "0", "-1", "'no'", "''", "what"] {
+            let pragma = format!("PRAGMA synchronous={word}");
+            let columns = |db: &Connection| db.prepare(&pragma).map(|found| found.column_count());
+            assert_eq!(columns(&db), columns(&stock), "{pragma}");
+            let level = if word == "''" { "1" } else { "2" };
+            assert_eq!(sql(&db, "PRAGMA synchronous"), level, "{pragma}");
+            assert_eq!(status(&db)["synchronous"], "full", "{pragma}");
+        }
+    }
+}
+
 #[test]
 fn the_status_has_the_level_that_holds_and_why() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -479,11 +479,19 @@ unsafe fn pragma(database: &Database, arguments: *mut *mut c_char) -> c_int {
             host::text(*arguments.add(2)).map(str::to_owned),
         );
         database.has_just_committed.set(false);
-        match database.pragma(&name, value.as_deref()) {
-            Answer::Pass => database
+        let answer = database.pragma(&name, value.as_deref());
+        if let Answer::PassAs(digit) = answer {
+            // SQLite goes on with this copy of the value. A value is one character or longer.
+            let value = *arguments.add(2);
+            if !value.is_null() && *value != 0 {
+                *value = digit as c_char;
+                *value.add(1) = 0;
+            }
+        }
+        match answer {
+            Answer::Pass | Answer::PassAs(_) => database
                 .inner
                 .control(ffi::SQLITE_FCNTL_PRAGMA, arguments.cast()),
-            Answer::Done => SQLITE_OK,
             Answer::Text(text) => {
                 *arguments = host::sqlite_string(&text);
                 // Without it SQLite would answer with no row at all.
