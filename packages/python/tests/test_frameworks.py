@@ -69,6 +69,14 @@ class Django(Place):
         """
         self.assertEqual("True onewrite", self.django(code, "{'CONN_MAX_AGE': None}"))
 
+    def test_a_connection_that_is_closed_after_each_request_is_warned_of(self):
+        code = """
+            from django.core import checks
+            print([found.id for found in checks.run_checks(tags=["database"], databases=["default"])])
+        """
+        self.assertEqual("['onewrite.W001']", self.django(code))
+        self.assertEqual("[]", self.django(code, "{'CONN_MAX_AGE': None}"))
+
     def test_wrong_words_are_loud(self):
         code = """
             try: connection.ensure_connection()

@@ -10,11 +10,13 @@ from django.db.backends.sqlite3 import base
 from .. import _connect, _library
 from .client import DatabaseClient
 from .creation import DatabaseCreation
+from .validation import DatabaseValidation
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
     client_class = DatabaseClient
     creation_class = DatabaseCreation
+    validation_class = DatabaseValidation
 
     def _words(self) -> Tuple[Optional[str], str]:
         options = self.settings_dict["OPTIONS"]

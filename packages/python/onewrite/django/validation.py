@@ -1,0 +1,23 @@
+"""What `manage.py check --database default` and `migrate` say of the settings."""
+
+from __future__ import annotations
+
+from typing import Any, List
+
+from django.core import checks
+from django.db.backends.base.validation import BaseDatabaseValidation
+
+
+class DatabaseValidation(BaseDatabaseValidation):
+    def check(self, **kwargs: Any) -> List[checks.CheckMessage]:
+        found: List[checks.CheckMessage] = list(super().check(**kwargs))
+        # Django's default, which cannot be told from a 0 that somebody wrote.
+        if self.connection.settings_dict["CONN_MAX_AGE"] == 0 and not self.connection.is_in_memory_db():
+            found.append(
+                checks.Warning(
+                    f"The database {self.connection.alias!r} is closed after each request, which costs flushes.",
+                    hint='Set "CONN_MAX_AGE": None. Under ASGI, silence this check instead.',
+                    id="onewrite.W001",
+                )
+            )
+        return found
