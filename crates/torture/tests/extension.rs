@@ -46,9 +46,13 @@ impl Fixture {
 
     /// Feeds the shell, which starts on an in-memory database.
     fn shell(&self, lines: &str, variables: &[(&str, &str)]) -> String {
+        self.shell_by(&mut Command::new("sqlite3"), lines, variables)
+    }
+
+    /// Likewise, with a command that starts the shell.
+    fn shell_by(&self, command: &mut Command, lines: &str, variables: &[(&str, &str)]) -> String {
         let input = self.directory.path().join("input.sql");
         std::fs::write(&input, lines).expect("the temporary directory is writable");
-        let mut command = Command::new("sqlite3");
         command.args(["-batch", "-bail", "-init", "/dev/null", ":memory:"]);
         command.stdin(std::fs::File::open(&input).expect("it was just written"));
         printed(command.envs(variables.iter().copied()))
@@ -174,6 +178,36 @@ fn the_shell_loads_it_and_uses_it() {
         fixture.database().display()
     );
     assert_eq!(fixture.shell(&again, &[]), "waldio\n3");
+}
+
+/// Valgrind maps no vDSO, though the kernel's auxiliary vector has one. Its memcheck also finds what
+/// the extension does wrong in memory, and ends with 9 then.
+#[test]
+fn the_shell_under_valgrind_uses_it() {
+    if !has_shell() {
+        return;
+    }
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        skip("valgrind is not installed");
+        return;
+    }
+    let fixture = Fixture::new();
+    let lines = format!(
+        ".load {}\n.open 'file:{}?vfs=onewrite'\nPRAGMA journal_mode=onewrite;\n\
+         CREATE TABLE t(a, b);\nINSERT INTO t VALUES(1, randomblob(9000)),(2, zeroblob(20000));\n\
+         INSERT INTO t VALUES(3, 'x');\nPRAGMA wal_checkpoint;\nINSERT INTO t VALUES(4, 'y');\n\
+         SELECT sum(a) FROM t;\nPRAGMA integrity_check;\n",
+        extension().display(),
+        fixture.database().display()
+    );
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["--quiet", "--error-exitcode=9", "sqlite3"]);
+    let printed = fixture.shell_by(&mut valgrind, &lines, &[]);
+    let (first, last) = ("onewrite\n0|", "\n10\nok");
+    assert!(
+        printed.starts_with(first) && printed.ends_with(last),
+        "{printed}"
+    );
 }
 
 #[test]
