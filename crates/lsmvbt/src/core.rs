@@ -88,7 +88,8 @@ pub(crate) struct Txn {
     pub(crate) record: Option<(u32, Vec<u32>)>,
     /// Once it is written: only its publication is missing.
     pub(crate) written: Option<Written>,
-    pub(crate) looked_for_space: bool,
+    /// The number of own pages from which it looks for space before the file grows.
+    pub(crate) look_for_space_at: usize,
     /// The number of node changes.
     pub(crate) touched: u64,
     /// The number of open savepoints when a change failed half way. Only going back before it
@@ -111,7 +112,7 @@ impl Txn {
             keep: None,
             record: None,
             written: None,
-            looked_for_space: false,
+            look_for_space_at: 0,
             touched: 0,
             broken: None,
         }

@@ -9,12 +9,21 @@
 //!   older than the entry, and be reached by other ways at versions before its start.
 //! - Only `killed` entries free pages; `moved` ones have a copy that does.
 
+use foldhash::HashSet;
+
 use crate::core::Core;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::page::{Ended, Entry, NodeRef, PageType};
 use crate::readers::Keep;
 use crate::slots::Slots;
 use crate::tree::edit::owns;
+use crate::types::PageNo;
+
+/// Pages of dropped trees that are freed at once.
+const SLICE: usize = 512;
+/// The transaction looks for space again when it has taken this many pages. They are fewer than a
+/// slice, so a file with dropped trees does not grow for long.
+const LOOK_AGAIN: usize = SLICE / 2;
 
 impl Core {
     pub(crate) fn collectable(keep: &Keep, e: &Entry) -> bool {
@@ -36,7 +45,12 @@ impl Core {
             }
             return Ok(());
         }
-        let gone = self.node_mut(page)?.sift(|e| !Self::collectable(&keep, e));
+        let waiting = self.free_dropped(&before, &keep, wanted)?;
+        let stays = |e: &Entry| !Self::collectable(&keep, e) || waiting.contains(&(e.key, e.start));
+        if before.entries().iter().all(stays) {
+            return Ok(());
+        }
+        let gone = self.node_mut(page)?.sift(stays);
         self.stats.collected += gone.len() as u64;
         if wanted {
             self.stats.kept_for_readers += (before.dead() - gone.len()) as u64;
@@ -62,7 +76,7 @@ impl Core {
             PageType::Catalog if e.ended == Ended::Replaced => {
                 self.free_dead_page(e.child, e.start)
             }
-            PageType::Catalog => self.free_tree(e.child, e.end - 1),
+            // A dropped tree: `free_dropped` has freed it.
             _ => Ok(()),
         }
     }
@@ -96,30 +110,74 @@ impl Core {
         Ok(())
     }
 
-    /// Frees all of a tree as it was at a version, and the pages that its killed entries own.
-    pub(crate) fn free_tree(&mut self, root: u32, view: u64) -> Result<()> {
-        let mut pages = vec![root];
-        while let Some(page) = pages.pop() {
-            if self.is_free(page) {
-                continue;
-            }
-            let node = self.node(page)?;
-            if node.birth > view {
-                continue;
-            }
-            self.free_page(page)?;
-            for e in node.entries() {
-                if e.visible(view) {
-                    if node.kind == PageType::Inner {
-                        pages.push(e.child);
-                    }
-                    self.free_chain(&node, e)?;
-                } else if owns(e) {
-                    self.release(&node, e)?;
-                }
+    /// Frees a slice of the dropped trees of a catalog page, or all of them if their entries' space
+    /// is `wanted`. Returns key and start of the entries whose trees still have pages: they stay.
+    fn free_dropped(
+        &mut self,
+        node: &NodeRef,
+        keep: &Keep,
+        wanted: bool,
+    ) -> Result<HashSet<(i64, u64)>> {
+        let mut waiting = HashSet::default();
+        if node.kind != PageType::Catalog {
+            return Ok(waiting);
+        }
+        let mut left = if wanted { usize::MAX } else { SLICE };
+        let dropped = |e: &&Entry| e.key >= 0 && e.ended == Ended::Killed;
+        let entries = node.entries().iter().filter(dropped);
+        for e in entries.filter(|e| Self::collectable(keep, e)) {
+            if !self.free_some(e.child, e.end - 1, None, &mut left)? {
+                waiting.insert((e.key, e.start));
             }
         }
-        Ok(())
+        Ok(waiting)
+    }
+
+    /// Frees pages of a dead subtree as it was at version `view`, and the pages that its killed
+    /// entries own, until `left` pages are freed. True if all are.
+    ///
+    /// Children go before their parent. So whatever a crash takes back, the rest is still reached
+    /// from the catalog. Pages that an earlier slice has freed are free, or were born again later.
+    fn free_some(
+        &mut self,
+        page: u32,
+        view: u64,
+        parent: Option<u8>,
+        left: &mut usize,
+    ) -> Result<bool> {
+        if self.is_free(page) {
+            return Ok(true);
+        }
+        if *left == 0 {
+            return Ok(false);
+        }
+        let node = self.node(page)?;
+        if node.birth > view {
+            return Ok(true);
+        }
+        if parent.is_some_and(|above| node.level >= above) {
+            let what = "it is on a higher level than its parent";
+            let page = PageNo(page);
+            return Err(Error::Damaged { page, what });
+        }
+        for e in node.entries().iter().filter(|e| e.visible(view)) {
+            if node.kind == PageType::Inner
+                && !self.free_some(e.child, view, Some(node.level), left)?
+            {
+                return Ok(false);
+            }
+        }
+        let before = self.txn()?.freed.len();
+        for e in node.entries() {
+            if e.visible(view) {
+                self.free_chain(&node, e)?;
+            } else if owns(e) {
+                self.release(&node, e)?;
+            }
+        }
+        self.free_page(page)?;
+        *left = left.saturating_sub(self.txn()?.freed.len() - before);
+        Ok(true)
     }
 
     /// Frees the pages of a tree that were born in this transaction, when it also removes the tree.
@@ -136,12 +194,14 @@ impl Core {
         Ok(())
     }
 
-    /// Before the file grows: once a transaction, checks whether dropped trees can be freed now.
+    /// Before the file grows: frees a slice of the trees that were dropped and that nobody reads.
     pub(crate) fn look_for_space(&mut self) -> Result<()> {
-        if self.free.count() >= 8 || self.txn()?.looked_for_space {
+        let enough = self.free.count() >= 8;
+        let txn = self.txn()?;
+        if enough || txn.own.len() < txn.look_for_space_at {
             return Ok(());
         }
-        self.txn()?.looked_for_space = true;
+        txn.look_for_space_at = txn.own.len() + LOOK_AGAIN;
         let view = self.version()?;
         for page in self.catalog_pages(view)? {
             let node = self.node(page)?;

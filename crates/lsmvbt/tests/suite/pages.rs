@@ -400,3 +400,55 @@ fn a_tree_that_grew_in_the_transaction_in_which_it_goes_leaves_no_page_behind() 
         assert_eq!(db.check().unwrap(), Vec::<String>::new());
     }
 }
+
+/// A table of 4,000 rows, a page each, is dropped, and another one is filled with as many, 20 in a
+/// transaction. Returns the pages of the file before and after, and the most that a transaction has
+/// read. After every `kill`-th transaction all processes are killed.
+fn dropped_and_filled(kill: i64) -> (u32, u32, u64) {
+    const ROWS: i64 = 4000;
+    let file = MemoryFile::new();
+    let open = || Db::open(file.storage(), options(Torn::Trust)).unwrap();
+    let mut db = open();
+    let [large, small, _] = trees(&mut db);
+    let fill = |db: &mut Db, tree: TreeId, from: i64, to: i64| {
+        cost(db, |db| {
+            for key in from..to {
+                db.put(tree, &key.to_be_bytes(), &[1; 2200]).unwrap();
+            }
+        });
+    };
+    cost(&mut db, |db| {
+        for key in 0..ROWS {
+            db.put_integer(large, key, &[1; 2200]).unwrap();
+        }
+    });
+    let before = db.status().unwrap().pages;
+    cost(&mut db, |db| db.drop_tree(large).unwrap());
+    let mut most = 0;
+    for (number, key) in (0..ROWS).step_by(20).enumerate() {
+        if kill > 0 && number as i64 % kill == kill - 1 {
+            file.kill_all();
+            db = open();
+        }
+        let read = db.stats().pages_read;
+        fill(&mut db, small, key, key + 20);
+        most = most.max(db.stats().pages_read - read);
+    }
+    assert_eq!(db.check().unwrap(), Vec::<String>::new());
+    (before, db.status().unwrap().pages, most)
+}
+
+#[test]
+fn a_dropped_table_is_freed_in_slices_as_its_space_is_needed() {
+    let (before, after, most) = dropped_and_filled(0);
+    println!("{before} pages, then {after}; a transaction of 20 rows read {most} at most");
+    assert!(most < 1200, "{most}");
+    assert!(after <= before + before / 10, "{before}, {after}");
+}
+
+#[test]
+fn kills_while_a_dropped_table_is_freed_lose_little_of_it() {
+    let (before, after, _) = dropped_and_filled(25);
+    println!("{before} pages, then {after} after seven kills");
+    assert!(after <= before + 3 * before / 10, "{before}, {after}");
+}
