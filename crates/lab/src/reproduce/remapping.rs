@@ -10,7 +10,7 @@ use onewrite_workload::plan::Op;
 
 use super::Figure;
 use super::experiment::{Choice, Experiment, Trial};
-use super::outcome::{Kind, Row, Shown, Stated};
+use super::outcome::{Kind, Predicted, Reason, Row, Shown, Side, Stated, explain};
 use onewrite_cli::compare::report::Run;
 
 const RECORD_BYTES: u32 = 8192;
@@ -112,6 +112,7 @@ fn figure_4(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
         }
     }
     bytes.append(&mut times);
+    let differences = explain(&bytes, REASONS, experiment)?;
     let notes = [
         "WAL here is the same log with checkpoints that copy (`onewrite_checkpoint=copy`); the updates are ours, \
          the paper has inserts alone.",
@@ -129,9 +130,66 @@ fn figure_4(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
             choice.count.unwrap_or(COUNT)
         ),
         bytes,
-        Vec::new(),
+        differences,
         notes.map(str::to_owned).to_vec(),
     ))
+}
+
+const EXCHANGE: &str = "onewrite:checkpoint=exchange";
+const UNWRITTEN: &str = "onewrite:checkpoint=exchange,init=unwritten";
+
+const REASONS: &[Reason] = &[
+    Reason {
+        of: |row| row.unit == "MB" && row.ran.as_deref() == Some(EXCHANGE),
+        side: Side::Above,
+        sentence: "Inserts make the database grow, and the blocks that it takes from the log are first filled with \
+                   zeros (`init=zero-fill`), so that each page is written twice, as by the copy.",
+        count: "the bytes of the log, and all others of the copy",
+        predict: |experiment, _| {
+            let (copied, rest, told) = of_copy(experiment)?;
+            let log = logged(experiment, EXCHANGE)?.0;
+            Ok(Predicted::new((log + rest) / copied, told))
+        },
+    },
+    Reason {
+        of: |row| row.unit == "MB" && row.ran.as_deref() == Some(UNWRITTEN),
+        side: Side::Above,
+        sentence: "The first commit into each block that a growing database has taken has the file system's journal mark \
+                   its extent as written.",
+        count: "the bytes of the log and of the file system's journal",
+        predict: |experiment, _| {
+            let (copied, _, _) = of_copy(experiment)?;
+            let (log, journal) = logged(experiment, UNWRITTEN)?;
+            Ok(Predicted::new(
+                (log + journal) / copied,
+                format!(
+                    "log {:.1} MB, file system's journal {:.1} MB",
+                    log / MB,
+                    journal / MB
+                ),
+            ))
+        },
+    },
+];
+
+/// Bytes of the inserts' log and of the file system's journal in a mode.
+fn logged(experiment: &mut Experiment<'_>, mode: &'static str) -> Result<(f64, f64), String> {
+    let run = experiment.run(&trial(experiment.choice(), Op::Insert, mode))?;
+    let by = run.by_file.ok_or("bytes were not told apart")?;
+    Ok((by.log_bytes as f64, by.fs_journal_bytes as f64))
+}
+
+/// Bytes of the inserts where checkpoints copy: all, and those that are not of the log.
+fn of_copy(experiment: &mut Experiment<'_>) -> Result<(f64, f64, String), String> {
+    let (log, _) = logged(experiment, COPY)?;
+    let run = experiment.run(&trial(experiment.choice(), Op::Insert, COPY))?;
+    let all = written(run).ok_or("bytes were not counted")?;
+    let told = format!(
+        "the copy writes {:.1} MB, {:.1} of them to the log",
+        all / MB,
+        log / MB
+    );
+    Ok((all, all - log, told))
 }
 
 fn over(part: Option<f64>, whole: Option<f64>) -> Option<f64> {

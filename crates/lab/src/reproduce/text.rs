@@ -46,7 +46,8 @@ fn on_device(report: &Report) -> String {
     }
 }
 
-fn figure(shown: &Shown) -> String {
+/// A figure's table, and a sentence for each difference.
+pub fn figure(shown: &Shown) -> String {
     let mut text = format!(
         "\n{}: {}\n{}\n{}\n",
         shown.figure,
@@ -212,14 +213,32 @@ fn sentence(first: &Difference, all: &[&Difference]) -> String {
             measured.push_str(&format!("{before} {row} ({quantity}) {of_row}"));
         }
     }
+    let measured = format!("{measured}.{}", predictions(first.count, all));
     let why = match (first.why, first.holds) {
-        (Some(why), true) => format!("{why} Measured: {measured}."),
+        (Some(why), true) => format!("{why} Measured: {measured}"),
         (Some(why), false) => {
-            format!("no reason found. What was supposed, \"{why}\", is not borne out: {measured}.")
+            format!("no reason found. What was supposed, \"{why}\", is not borne out: {measured}")
         }
         (None, _) => "no reason known.".to_owned(),
     };
     format!("{}: {how}: {why}", rows.join(", "))
+}
+
+/// The figure of each row as the reason's count predicts it, next to the measured one.
+fn predictions(count: Option<&str>, all: &[&Difference]) -> String {
+    let Some(count) = count else {
+        return String::new();
+    };
+    let each: Vec<String> = all
+        .iter()
+        .filter_map(|difference| {
+            let predicted = number(difference.predicted?);
+            let ours = number(difference.ours);
+            let (row, quantity) = (difference.row, difference.quantity);
+            Some(format!("{row} ({quantity}) {predicted}, is {ours}"))
+        })
+        .collect();
+    format!(" Predicted from {count}: {}.", each.join("; "))
 }
 
 #[cfg(test)]
@@ -247,6 +266,9 @@ mod tests {
             verdict: Verdict::Magnitude,
             side: Side::Below,
             why,
+            count: why.map(|_| "syncs"),
+            predicted: why.map(|_| 12.0),
+            ours: 11.5,
             checked: why.map(|_| "12 KiB".to_owned()),
             of_row: (row == "B").then(|| "14".to_owned()),
             holds,
@@ -260,10 +282,11 @@ mod tests {
         assert_eq!(
             sentences(&all),
             [
-                "A (written), B (written): less than in the paper: Because. Measured: 12 KiB, B (written) 14.",
+                "A (written), B (written): less than in the paper: Because. Measured: 12 KiB, B (written) 14. Predicted \
+                 from syncs: A (written) 12.0, is 11.5; B (written) 12.0, is 11.5.",
                 "C (written): less than in the paper: no reason known.",
                 "D (written): less than in the paper: no reason found. What was supposed, \"Because.\", is not borne \
-                 out: 12 KiB."
+                 out: 12 KiB. Predicted from syncs: D (written) 12.0, is 11.5."
             ]
         );
     }

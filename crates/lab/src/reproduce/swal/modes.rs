@@ -4,7 +4,7 @@ use onewrite_workload::plan::Op;
 
 use super::data;
 use crate::reproduce::experiment::{Choice, Experiment, RECORD_BYTES, Trial};
-use crate::reproduce::outcome::{Checked, Kind, Reason, Row, Shown, Side, Stated, explain};
+use crate::reproduce::outcome::{Kind, Predicted, Reason, Row, Shown, Side, Stated, explain};
 
 /// Transactions of each kind.
 const COUNT: u32 = 1_000;
@@ -99,20 +99,23 @@ const REASONS: &[Reason] = &[
         side: Side::Below,
         sentence: "In PERSIST each commit syncs the reset of the journal and waits for it; DELETE's commit is a deletion \
                    that nothing waits for.",
-        check: flushes_of_rollback,
+        count: FLUSHES,
+        predict: by_flushes,
     },
     Reason {
         of: |row| row.name == "WAL",
         side: Side::Below,
         sentence: "On a fresh log WAL allocates blocks, so that each commit waits for the file system's journal too; \
                    MEMORY only overwrites the database.",
-        check: wal_allocates,
+        count: FLUSHES,
+        predict: by_flushes,
     },
     Reason {
         of: |row| row.name == "WAL",
         side: Side::Above,
         sentence: "MEMORY writes and flushes the database at every commit, which takes more here than WAL's one append.",
-        check: memory_writes,
+        count: FLUSHES,
+        predict: by_flushes,
     },
 ];
 
@@ -130,51 +133,23 @@ fn cost(
     Ok((per_op.flushes, 1e6 / run.ops_per_s))
 }
 
-/// Both costs, for the row to explain.
-fn costs(other: &str, of: (f64, f64), to: (f64, f64)) -> Option<String> {
-    Some(format!(
-        "{:.1} and {:.0} us, {other} {:.1} and {:.0} us",
-        of.0, of.1, to.0, to.1
+const FLUSHES: &str = "flushes of a transaction";
+
+/// The ratio if only flushes took time.
+fn by_flushes(experiment: &mut Experiment<'_>, row: &Row) -> Result<Predicted, String> {
+    let mode = |name: &str| {
+        let found = MODES.iter().find(|(known, _)| *known == name);
+        found.map(|(_, mode)| *mode).ok_or("no such mode")
+    };
+    let to = row.ratio.as_ref().map_or("WAL", |ratio| ratio.to);
+    let ours = cost(experiment, row, mode(row.name)?)?;
+    let other = cost(experiment, row, mode(to)?)?;
+    Ok(Predicted::of_row(
+        other.0 / ours.0,
+        "flushes and time of a transaction:",
+        format!(
+            "{:.1} and {:.0} us, {to} {:.1} and {:.0} us",
+            ours.0, ours.1, other.0, other.1
+        ),
     ))
-}
-
-const COSTS: &str = "flushes and time of a transaction:";
-
-fn flushes_of_rollback(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
-    let other = row.ratio.as_ref().map_or("DELETE", |ratio| ratio.to);
-    let mode = MODES.iter().find(|(name, _)| *name == other);
-    let mode = mode.map_or("delete", |(_, mode)| *mode);
-    let (persist, theirs) = (
-        cost(experiment, row, "persist")?,
-        cost(experiment, row, mode)?,
-    );
-    Ok(Checked {
-        holds: persist.0 > theirs.0,
-        measured: COSTS.to_owned(),
-        of_row: costs(other, persist, theirs),
-    })
-}
-
-fn wal_allocates(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
-    let (wal, memory) = (
-        cost(experiment, row, "wal")?,
-        cost(experiment, row, "memory")?,
-    );
-    Ok(Checked {
-        holds: wal.0 > memory.0 * 1.2,
-        measured: COSTS.to_owned(),
-        of_row: costs("MEMORY", wal, memory),
-    })
-}
-
-fn memory_writes(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
-    let (wal, memory) = (
-        cost(experiment, row, "wal")?,
-        cost(experiment, row, "memory")?,
-    );
-    Ok(Checked {
-        holds: memory.0 >= wal.0 * 0.8,
-        measured: COSTS.to_owned(),
-        of_row: costs("MEMORY", wal, memory),
-    })
 }

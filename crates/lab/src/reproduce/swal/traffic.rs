@@ -3,9 +3,9 @@
 use onewrite_workload::plan::Op;
 
 use super::data::{self, APPLICATIONS};
-use super::{GENERATED, OURS, PAPER_S, trial};
+use super::{GENERATED, OURS, PAPER_S, pages, trial};
 use crate::reproduce::experiment::{Choice, Experiment, Trial};
-use crate::reproduce::outcome::{Checked, Kind, Reason, Row, Shown, Side, Stated, explain};
+use crate::reproduce::outcome::{Kind, Predicted, Reason, Row, Shown, Side, Stated, explain};
 
 const MODES: [(&str, &str); 5] = [
     ("PERSIST", "persist"),
@@ -270,42 +270,80 @@ pub fn figure_8(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
     })
 }
 
+const SIZES: &str = "the compressed sizes of each transaction's pages, in whole blocks";
+const LOGGED: &str = "blocks to WAL's log and to its database";
+
 const TRAFFIC_REASONS: &[Reason] = &[
     Reason {
         of: |row| row.quantity == JOURNAL_WAL,
         side: Side::Below,
         sentence: "A commit's pages compress to more than one block: the generated texts repeat themselves less than \
                    what the paper recorded (figure 4), and pages that are compressed by themselves stay large.",
-        check: blocks_of_a_commit,
+        count: SIZES,
+        predict: |experiment, row| by_sizes(experiment, row, |blocks| blocks.alone),
     },
     Reason {
         of: |row| row.quantity == JOURNAL_OURS,
         side: Side::Below,
-        sentence: "A commit writes one block at least, so a factor cannot be larger than the blocks that a commit of \
-                   stock WAL takes, and the generated applications change few pages in each.",
-        check: ceiling,
+        sentence: "A commit writes one block at least, the generated applications change few pages in each, and some \
+                   differences take more than a block.",
+        count: SIZES,
+        predict: |experiment, row| by_sizes(experiment, row, |blocks| blocks.with_differences),
     },
     Reason {
         of: |row| row.quantity == JOURNAL_OURS,
         side: Side::Above,
         sentence: "Differences from earlier frames, which are ours and not the paper's, take less than compressed pages.",
-        check: differences_take_less,
+        count: SIZES,
+        predict: |experiment, row| by_sizes(experiment, row, |blocks| blocks.with_differences),
     },
     Reason {
         of: |row| row.quantity == DATABASE,
         side: Side::Above,
         sentence: "A checkpoint copies each page once however often it was logged, and the generated applications come \
                    back to the same pages more often.",
-        check: pages_come_back,
+        count: LOGGED,
+        predict: pages_come_back,
     },
     Reason {
         of: |row| row.quantity == DATABASE,
         side: Side::Below,
         sentence: "A checkpoint copies each page once however often it was logged, and the generated applications come \
                    back to the same pages less often.",
-        check: pages_come_back,
+        count: LOGGED,
+        predict: pages_come_back,
     },
 ];
+
+/// The average of the applications, the least or the most, as the row has it.
+fn of_all(row: &Row, values: &[f64]) -> f64 {
+    let value = match row.name {
+        MOST => most(values),
+        LEAST => least(values),
+        _ => average(values),
+    };
+    value.unwrap_or(f64::NAN)
+}
+
+/// WAL's blocks as counted, to those that the pages' contents compress to.
+fn by_sizes(
+    experiment: &mut Experiment<'_>,
+    row: &Row,
+    of: fn(&pages::Blocks) -> f64,
+) -> Result<Predicted, String> {
+    let (mut ratios, mut told) = (Vec::new(), Vec::new());
+    for one in &APPLICATIONS {
+        let wal = cost(experiment, one.op, "wal")?.journal;
+        let packed = of(&pages::blocks(experiment, one.op)?);
+        ratios.push(wal / packed);
+        told.push(format!("{} {packed:.2} ({wal:.2} in WAL)", one.name));
+    }
+    let measured = format!(
+        "by their sizes a transaction's pages take, in blocks: {}",
+        told.join(", ")
+    );
+    Ok(Predicted::new(of_all(row, &ratios), measured))
+}
 
 /// Journal blocks of a commit in each application.
 fn of_each(
@@ -322,75 +360,21 @@ fn of_each(
     Ok((values, told.join(", ")))
 }
 
-fn blocks_of_a_commit(experiment: &mut Experiment<'_>, _: &Row) -> Result<Checked, String> {
-    let (swal, told) = of_each(experiment, PAPER_S, |cost| cost.journal)?;
-    let (_, wal) = of_each(experiment, "wal", |cost| cost.journal)?;
-    Ok(Checked::new(
-        average(&swal) > Some(1.2),
-        format!("journal blocks a transaction: S-WAL {told}; WAL {wal}"),
-    ))
-}
-
-fn ceiling(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
-    let (wal, told) = of_each(experiment, "wal", |cost| cost.journal)?;
-    let (_, ours) = of_each(experiment, OURS, |cost| cost.journal)?;
-    let (ceiling, paper) = match row.name {
-        MOST => (
-            most(&wal).unwrap_or(0.0),
-            data::FEWEST_JOURNAL_WRITES.amount,
-        ),
-        _ => (
-            average(&wal).unwrap_or(0.0),
-            data::FEWER_JOURNAL_WRITES.amount,
-        ),
-    };
-    Ok(Checked {
-        holds: ceiling < paper * 1.5,
-        measured: format!(
-            "journal blocks a transaction: WAL {told}; S-WAL with differences {ours}"
-        ),
-        of_row: Some(format!("can be {ceiling:.1} at most")),
-    })
-}
-
-fn differences_take_less(experiment: &mut Experiment<'_>, _: &Row) -> Result<Checked, String> {
-    let (ours, told) = of_each(experiment, OURS, |cost| cost.journal)?;
-    let (pages, theirs) = of_each(experiment, PAPER_S, |cost| cost.journal)?;
-    Ok(Checked::new(
-        average(&ours) < average(&pages),
-        format!("journal blocks a transaction: with differences {told}; without {theirs}"),
-    ))
-}
-
-fn pages_come_back(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
+/// Blocks logged divided by blocks copied: the ratio from this cause alone.
+fn pages_come_back(experiment: &mut Experiment<'_>, row: &Row) -> Result<Predicted, String> {
     let (logged, logged_told) = of_each(experiment, "wal", |cost| cost.journal)?;
     let (copied, told) = of_each(experiment, "wal", |cost| cost.database)?;
-    let shares: Vec<f64> = logged
-        .iter()
-        .zip(&copied)
+    let both = logged.iter().zip(&copied);
+    let ratios: Vec<f64> = both
         .filter(|(_, copied)| **copied > 0.0)
         .map(|(logged, copied)| logged / copied)
         .collect();
-    let of_row = match row.name {
-        MOST => most(&shares),
-        _ => least(&shares),
-    };
-    let of_row = of_row.unwrap_or(0.0);
-    let (paper, ours) = row
-        .ratio
-        .as_ref()
-        .and_then(|ratio| ratio.paper.map(|paper| paper.amount).zip(ratio.ours))
-        .unwrap_or((1.0, 1.0));
-    // Blocks logged divided by blocks copied: the ratio from this cause alone.
-    let holds = (of_row > paper) == (ours > paper);
-    Ok(Checked {
-        holds,
-        measured: format!(
-            "blocks a transaction in WAL: to the log {logged_told}; to the database {told}"
-        ),
-        of_row: Some(format!("{of_row:.1} times more to the log")),
-    })
+    let measured =
+        format!("blocks a transaction in WAL: to the log {logged_told}; to the database {told}");
+    Ok(Predicted::new(of_all(row, &ratios), measured))
 }
+
+const FLUSHES: &str = "flushes of a transaction";
 
 const TIME_REASONS: &[Reason] = &[
     Reason {
@@ -398,85 +382,56 @@ const TIME_REASONS: &[Reason] = &[
         side: Side::Above,
         sentence: "Once its log is reused, stock WAL waits for one flush a commit as S-WAL does, and what a commit of \
                    this device takes is the flush rather than the bytes.",
-        check: flushes_alike,
+        count: FLUSHES,
+        predict: |experiment, row| by_flushes(experiment, row, PAPER_S, "wal"),
     },
     Reason {
         of: |row| row.quantity == TO_WAL,
         side: Side::Below,
         sentence: "S-WAL's prepared blocks spare commits the file system's journal, which stock WAL's growing log does \
                    not: more flushes a commit.",
-        check: fewer_flushes,
+        count: FLUSHES,
+        predict: |experiment, row| by_flushes(experiment, row, PAPER_S, "wal"),
     },
     Reason {
         of: |row| row.quantity == TO_PERSIST,
         side: Side::Above,
         sentence: "PERSIST waits for several flushes a transaction, S-WAL for one, and on this device the flush is what \
                    a transaction takes.",
-        check: persist_flushes,
+        count: FLUSHES,
+        predict: |experiment, row| by_flushes(experiment, row, "persist", PAPER_S),
     },
     Reason {
         of: |row| row.quantity == TO_PERSIST,
         side: Side::Below,
-        sentence: "S-WAL's time has more in it here than flushes, so PERSIST's flushes weigh less than on the paper's \
-                   phone.",
-        check: persist_flushes,
+        sentence: "PERSIST waits for fewer flushes a transaction than the paper's ratio has it, for each of S-WAL's.",
+        count: FLUSHES,
+        predict: |experiment, row| by_flushes(experiment, row, "persist", PAPER_S),
     },
 ];
 
-/// Flushes of WAL for each flush of S-WAL, in the row's application, and a sentence about both.
-fn flushes_of(experiment: &mut Experiment<'_>, row: &Row) -> Result<(f64, String), String> {
-    let times = ratios(experiment, PAPER_S, "wal", |cost| cost.seconds)?;
-    let wanted = if row.name == MOST {
-        most(&times)
-    } else {
-        least(&times)
+/// The ratio of times if only flushes took time. The row is about one application: the one with the
+/// least or the largest ratio.
+fn by_flushes(
+    experiment: &mut Experiment<'_>,
+    row: &Row,
+    of: &'static str,
+    to: &'static str,
+) -> Result<Predicted, String> {
+    let times = ratios(experiment, of, to, |cost| cost.seconds)?;
+    let wanted = of_all(row, &times);
+    let at = times.iter().position(|time| *time == wanted);
+    let one = at.and_then(|at| APPLICATIONS.get(at));
+    let one = one.ok_or("no such application")?;
+    let mut told = Vec::new();
+    let mut flushes = |mode| -> Result<f64, String> {
+        let cost = cost(experiment, one.op, mode)?;
+        let us = cost.seconds / cost.count * 1e6;
+        told.push(format!("{:.2} and {us:.0} us in {mode}", cost.flushes));
+        Ok(cost.flushes)
     };
-    let at = times
-        .iter()
-        .position(|time| Some(*time) == wanted)
-        .unwrap_or(0);
-    let one = APPLICATIONS.get(at).ok_or("no such application")?;
-    let (wal, swal) = (
-        cost(experiment, one.op, "wal")?,
-        cost(experiment, one.op, PAPER_S)?,
-    );
-    let told = format!(
-        "{}: a transaction flushes {:.2} times in WAL and {:.2} in S-WAL, and takes {:.0} us and {:.0} us",
-        one.name,
-        wal.flushes,
-        swal.flushes,
-        wal.seconds / wal.count * 1e6,
-        swal.seconds / swal.count * 1e6
-    );
-    Ok((wal.flushes / swal.flushes.max(1e-9), told))
-}
-
-fn flushes_alike(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
-    let (flushes, told) = flushes_of(experiment, row)?;
-    Ok(Checked::new(flushes < 1.35, told))
-}
-
-fn fewer_flushes(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
-    let (flushes, told) = flushes_of(experiment, row)?;
-    Ok(Checked::new(flushes > 1.35, told))
-}
-
-fn persist_flushes(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
-    let (persist, persist_told) = of_each(experiment, "persist", |cost| cost.flushes)?;
-    let (swal, swal_told) = of_each(experiment, PAPER_S, |cost| cost.flushes)?;
-    let by_flushes = average(&persist).zip(average(&swal));
-    let by_flushes = by_flushes.map_or(0.0, |(persist, swal)| persist / swal.max(1e-9));
-    let (paper, ours) = row
-        .ratio
-        .as_ref()
-        .and_then(|ratio| ratio.paper.map(|paper| paper.amount).zip(ratio.ours))
-        .unwrap_or((1.0, 1.0));
-    let holds = match row.side() {
-        Some(Side::Above) => by_flushes > paper && ours < by_flushes * 2.0,
-        _ => by_flushes > ours,
-    };
-    Ok(Checked::new(
-        holds,
-        format!("flushes a transaction: PERSIST {persist_told}; S-WAL {swal_told}"),
-    ))
+    let figure = flushes(of)? / flushes(to)?;
+    let measured = "flushes and time of a transaction:";
+    let of_row = format!("{}: {}", one.name, told.join(", "));
+    Ok(Predicted::of_row(figure, measured, of_row))
 }

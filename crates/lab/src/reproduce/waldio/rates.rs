@@ -6,7 +6,7 @@ use onewrite_workload::plan::Op;
 use super::data::{self, Rate};
 use super::trial;
 use crate::reproduce::experiment::{Choice, Experiment, Trial};
-use crate::reproduce::outcome::{Checked, Kind, Reason, Row, Shown, Side, Stated, explain};
+use crate::reproduce::outcome::{Kind, Predicted, Reason, Row, Shown, Side, Stated, explain};
 
 /// The three groups of table 2.
 const OPS: [(Op, &str); 3] = [
@@ -173,21 +173,24 @@ const LAYOUT_REASONS: &[Reason] = &[
         side: Side::Above,
         sentence: "This device takes a write that is no multiple of 4 KiB about as fast as one that is; the paper's \
                    flash reads, changes and rewrites a page for it.",
-        check: odd_sizes_cost_nothing,
+        count: ODD_SIZES,
+        predict: odd_sizes_cost_nothing,
     },
     Reason {
-        of: |row| row.name != "WAL",
+        of: |row| mode_of(row).is_ok(),
         side: Side::Below,
         sentence: "What a commit costs here is the flush and not the file system's journal that WALDIO saves: stock \
                    WAL's two flushes an insert are fast compared with the one that both need.",
-        check: flushes_bound,
+        count: FLUSHES,
+        predict: by_flushes,
     },
     Reason {
-        of: |row| row.name != "WAL",
+        of: |row| mode_of(row).is_ok(),
         side: Side::Above,
         sentence: "Stock WAL pays more for the file system's journal here than on the paper's phone: its inserts wait \
                    for more than one flush, those of WALDIO for one.",
-        check: flushes_bound,
+        count: FLUSHES,
+        predict: by_flushes,
     },
 ];
 
@@ -197,156 +200,162 @@ const MODE_REASONS: &[Reason] = &[
         side: Side::Above,
         sentence: "A write that is not flushed costs next to nothing on this device, so leaving out the flush gains \
                    more than on the paper's phone.",
-        check: flush_dominates,
+        count: FLUSH_TIME,
+        predict: without_flushes,
     },
     Reason {
         of: |row| row.name.starts_with("WALDIO-NS"),
         side: Side::Below,
         sentence: "A flush costs little more than a write on this device, so leaving it out gains less than on the \
                    paper's phone.",
-        check: flush_is_cheap,
+        count: FLUSH_TIME,
+        predict: without_flushes,
     },
     Reason {
         of: |row| row.name.ends_with("GS4"),
         side: Side::Above,
         sentence: "Flushing, which four inserts share in group synch, is more of an insert's cost here than on the \
                    paper's phone.",
-        check: shared_flushes,
+        count: FLUSH_TIME,
+        predict: without_flushes,
     },
     Reason {
         of: |row| row.name.ends_with("GS4"),
         side: Side::Below,
         sentence: "Flushing, which four inserts share in group synch, is less of an insert's cost here than on the \
                    paper's phone.",
-        check: shared_flushes,
+        count: FLUSH_TIME,
+        predict: without_flushes,
     },
     Reason {
         of: |row| row.name.starts_with(GAIN),
         side: Side::Above,
         sentence: "WAL itself is slower at these than at inserts in this run.",
-        check: wal_by_op,
+        count: WAL_BY_OP,
+        predict: wal_by_op,
     },
     Reason {
         of: |row| row.name.starts_with(GAIN),
         side: Side::Below,
         sentence: "WAL itself is faster at these than at inserts in this run.",
-        check: wal_by_op,
+        count: WAL_BY_OP,
+        predict: wal_by_op,
     },
     LAYOUT_REASONS[1],
     LAYOUT_REASONS[2],
 ];
 
-/// Durable direct writes of a sector-padded frame, and of a page.
-fn odd_sizes_cost_nothing(experiment: &mut Experiment<'_>, _: &Row) -> Result<Checked, String> {
-    let count = experiment
-        .choice()
-        .count
-        .unwrap_or(super::THOUSAND)
-        .min(super::THOUSAND);
-    let mut rate = |bytes| -> Result<f64, String> {
+const ODD_SIZES: &str =
+    "the rate of header embedding, and that of durable writes of 4,608 and 4,096 bytes";
+const FLUSHES: &str = "flushes an insert";
+const FLUSH_TIME: &str =
+    "the flushes that are left out, and the time of a durable write and of another";
+const WAL_BY_OP: &str = "the rates of WAL alone";
+
+/// Header embedding's gain, if only the size of a write made a difference.
+fn odd_sizes_cost_nothing(experiment: &mut Experiment<'_>, _: &Row) -> Result<Predicted, String> {
+    let choice = experiment.choice();
+    let count = choice.count.unwrap_or(super::THOUSAND).min(super::THOUSAND);
+    let mut of_size = |bytes| -> Result<f64, String> {
         Ok(experiment
             .records(Way::ODirectOSync, bytes, count, super::REPEATS)?
             .ops_per_s)
     };
-    let (frame, page) = (rate(4096 + 512)?, rate(4096)?);
-    Ok(Checked::new(
-        frame / page > 0.75,
+    let (frame, page) = (of_size(4096 + 512)?, of_size(4096)?);
+    let embedded = rate(experiment, Op::Insert, EMBEDDED)?;
+    let gain = embedded / rate(experiment, Op::Insert, "wal")?;
+    Ok(Predicted::new(
+        gain * frame / page,
         format!(
-            "durable direct writes, one after the other: {frame:.0} a second of 4,608 bytes, {page:.0} of 4,096"
+            "durable direct writes, one after the other: {frame:.0} a second of 4,608 bytes, {page:.0} of 4,096; header \
+             embedding, one page an insert, {gain:.2} times WAL"
         ),
     ))
 }
 
-/// Flushes of an insert in WAL and WALDIO, and the cost of a durable write here.
-fn flushes_bound(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
-    let choice = experiment.choice();
-    let mut of = |mode| -> Result<(f64, f64), String> {
-        let run = experiment.run(&trial(choice, Op::Insert, mode))?;
-        let flushes = run.per_op.map_or(0.0, |per_op| per_op.flushes);
-        Ok((flushes, 1e6 / run.ops_per_s))
-    };
-    let (wal, waldio) = (of("wal")?, of("waldio:sync=full")?);
-    // The ratio from flushes alone.
-    let by_flushes = wal.0 / waldio.0.max(1e-9);
-    let gained = row
-        .ratio
-        .as_ref()
-        .and_then(|ratio| ratio.ours)
-        .unwrap_or(0.0);
-    Ok(Checked::new(
-        waldio.0 > 0.0 && (0.6..1.7).contains(&(gained / by_flushes)),
+/// WALDIO's layout, which writes one page an insert, and flushes it.
+const EMBEDDED: &str = "waldio:sync=full";
+
+/// The mode of a row.
+fn mode_of(row: &Row) -> Result<&'static str, String> {
+    let mut all = data::MODES.iter().chain(&data::ALIGNED);
+    let found = all.find(|rate| rate.name == row.name);
+    let mode = found.and_then(|rate| rate.mode);
+    mode.ok_or_else(|| format!("{} is no mode", row.name))
+}
+
+/// The operation of a row.
+fn op_of(row: &Row) -> Op {
+    let op = OPS.iter().find(|(_, quantity)| *quantity == row.quantity);
+    op.map_or(Op::Insert, |(op, _)| *op)
+}
+
+/// Flushes of a transaction, and its microseconds.
+fn cost(experiment: &mut Experiment<'_>, op: Op, mode: &'static str) -> Result<(f64, f64), String> {
+    let run = experiment.run(&trial(experiment.choice(), op, mode))?;
+    // Without a scratch device nothing is counted, and nothing predicted.
+    let flushes = run.per_op.map_or(f64::NAN, |per_op| per_op.flushes);
+    Ok((flushes, 1e6 / run.ops_per_s))
+}
+
+/// The ratio to WAL if only flushes took time.
+fn by_flushes(experiment: &mut Experiment<'_>, row: &Row) -> Result<Predicted, String> {
+    let (op, mode) = (op_of(row), mode_of(row)?);
+    let (wal, ours) = (cost(experiment, op, "wal")?, cost(experiment, op, mode)?);
+    Ok(Predicted::of_row(
+        wal.0 / ours.0,
+        "flushes and time of a transaction:",
         format!(
-            "an insert of WAL flushes {:.2} times and takes {:.0} us, one of WALDIO-FS {:.2} times and {:.0} us",
-            wal.0, wal.1, waldio.0, waldio.1
+            "{:.2} and {:.0} us, WAL {:.2} and {:.0} us",
+            ours.0, ours.1, wal.0, wal.1
         ),
     ))
 }
 
-/// Direct writes a second with and without durability, medians of this run.
-fn raw(experiment: &Experiment<'_>) -> Result<(f64, f64), String> {
+/// The mode that flushes more, and otherwise does the same.
+fn flushing_more(mode: &'static str) -> &'static str {
+    match mode {
+        "waldio:sync=normal,group_synch=4/2" => "waldio:sync=persistent,group_synch=4/2",
+        "waldio:sync=persistent,group_synch=4/2" | "waldio:sync=normal" => "waldio:sync=persistent",
+        _ => EMBEDDED,
+    }
+}
+
+/// The ratio to WAL from the mode that flushes more: its time without those flushes, each of which
+/// takes what durability adds to a write.
+fn without_flushes(experiment: &mut Experiment<'_>, row: &Row) -> Result<Predicted, String> {
+    let (op, mode) = (op_of(row), mode_of(row)?);
     let raw = experiment.raw();
     let rates = raw.direct_dsync_4k_per_s.zip(raw.direct_4k_per_s);
-    rates.ok_or_else(|| "there is no direct I/O here".to_owned())
-}
-
-/// The gain of the paper's inserts without the flush: NS to PD, both grouped.
-const PAPER_FLUSH: f64 = 4332.0 / 2967.0;
-
-fn flush_told(durable: f64, lazy: f64) -> String {
-    format!(
-        "raw direct writes of 4 KiB: {durable:.0} a second durable, {lazy:.0} not ({:.1} times)",
-        lazy / durable
-    )
-}
-
-fn flush_dominates(experiment: &mut Experiment<'_>, _: &Row) -> Result<Checked, String> {
-    let (durable, lazy) = raw(experiment)?;
-    Ok(Checked::new(
-        lazy / durable > PAPER_FLUSH * 1.5,
-        flush_told(durable, lazy),
-    ))
-}
-
-fn flush_is_cheap(experiment: &mut Experiment<'_>, _: &Row) -> Result<Checked, String> {
-    let (durable, lazy) = raw(experiment)?;
-    Ok(Checked::new(
-        lazy / durable < PAPER_FLUSH,
-        flush_told(durable, lazy),
-    ))
-}
-
-/// The gain of grouping here and in the paper, and the number of flushes it saves.
-fn shared_flushes(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
-    let choice = experiment.choice();
-    let mut of = |mode| -> Result<(f64, f64), String> {
-        let run = experiment.run(&trial(choice, Op::Insert, mode))?;
-        Ok((
-            run.per_op.map_or(0.0, |per_op| per_op.flushes),
-            run.ops_per_s,
-        ))
+    let (durable, lazy) = rates.ok_or("there is no direct I/O here")?;
+    let flush_us = 1e6 / durable - 1e6 / lazy;
+    let more = flushing_more(mode);
+    let (before, after) = (cost(experiment, op, more)?, cost(experiment, op, mode)?);
+    let (_, wal_us) = cost(experiment, op, "wal")?;
+    let us = before.1 - (before.0 - after.0) * flush_us;
+    let figure = match us > 0.0 {
+        true => wal_us / us,
+        false => f64::INFINITY,
     };
-    let single = of("waldio:sync=full")?;
-    let grouped = of("waldio:sync=full,group_synch=4/2")?;
-    let (here, paper) = (grouped.1 / single.1, 2729.0 / 1219.0);
-    Ok(Checked::new(
-        grouped.0 < single.0 / 2.0 && (here > paper) == (row.side() == Some(Side::Above)),
+    Ok(Predicted::of_row(
+        figure,
+        &format!(
+            "raw direct writes of 4 KiB: {durable:.0} a second durable, {lazy:.0} not, so that a flush takes {flush_us:.0} us; \
+             flushes and time of a transaction:"
+        ),
         format!(
-            "grouping takes WALDIO-FS from {:.2} to {:.2} flushes an insert and makes it {here:.1} times as fast; \
-             {paper:.1} times in the paper",
-            single.0, grouped.0
+            "{:.2} and {:.0} us, {more} {:.2} and {:.0} us",
+            after.0, after.1, before.0, before.1
         ),
     ))
 }
 
-/// WAL's own rates.
-fn wal_by_op(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
-    let op = OPS.iter().find(|(_, quantity)| *quantity == row.quantity);
-    let op = op.map_or(Op::Insert, |(op, _)| *op);
+/// The gain to that of inserts, if the fastest mode is as fast at everything.
+fn wal_by_op(experiment: &mut Experiment<'_>, row: &Row) -> Result<Predicted, String> {
     let inserts = rate(experiment, Op::Insert, "wal")?;
-    let others = rate(experiment, op, "wal")?;
-    let slower = others < inserts;
-    Ok(Checked::new(
-        slower == (row.side() == Some(Side::Above)),
+    let others = rate(experiment, op_of(row), "wal")?;
+    Ok(Predicted::new(
+        inserts / others,
         format!(
             "WAL: {inserts:.0} inserts a second, {others:.0} {}",
             row.quantity

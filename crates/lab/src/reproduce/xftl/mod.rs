@@ -30,10 +30,10 @@ use std::process::ExitCode;
 use onewrite_workload::plan::Op;
 use serde::Serialize;
 
+use crate::reproduce::outcome::Shown;
 use controllers::{BOARD, Controller};
 use onewrite_cli::{Outcome, directory, interrupt};
 use restart::Restarted;
-use targets::Judged;
 use trial::{AUTOCHECKPOINT, Compared, Fullness, Ran, SQLITE, Trial, Work};
 
 /// Transactions unless the user sets the number; the paper does not state its own. For partsupply
@@ -98,7 +98,7 @@ struct Report {
     shape: String,
     ran: Vec<Ran>,
     restarts: Vec<Restarted>,
-    judged: Vec<Judged>,
+    figures: Vec<Shown>,
     pictures: Vec<String>,
 }
 
@@ -121,13 +121,13 @@ pub fn run(asked: &Asked<'_>) -> Outcome {
     }
     interrupt::install()?;
     let mut report = Report {
-        version: 3,
+        version: 4,
         paper: "xftl",
         seed: asked.seed,
         shape: "pages of 8 KiB, 128 a block, NAND openssd".to_owned(),
         ran: Vec::new(),
         restarts: Vec::new(),
-        judged: Vec::new(),
+        figures: Vec::new(),
         pictures: Vec::new(),
     };
     for (figure, _) in FIGURES {
@@ -135,7 +135,8 @@ pub fn run(asked: &Asked<'_>) -> Outcome {
             run_figure(asked, figure, &mut report)?;
         }
     }
-    report.judged = targets::judge(&report.ran, &report.restarts);
+    report.figures = targets::judge(&report.ran);
+    report.figures.extend(targets::restart(&report.restarts));
     if let Some(dir) = asked.plots {
         report.pictures = plots::draw(&report.ran, &report.restarts, dir)?;
     }

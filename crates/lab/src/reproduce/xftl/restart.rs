@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
+use onewrite_flash::nand::timing::Timing;
 use onewrite_workload::databases::Databases;
 use onewrite_workload::plan::Op;
 use onewrite_workload::team::{self, Control};
@@ -10,7 +11,7 @@ use serde_json::Value;
 
 use super::controllers::{Controller, TABLE};
 use super::test_device::TestDevice;
-use super::trial::{Compared, number, page_size, plan, settings};
+use super::trial::{Compared, PAGE, number, page_size, plan, settings};
 
 /// The paper's restart times, in ms, in the order of [`super::trial::SQLITE`].
 pub const PAPER: [f64; 3] = [20.1, 153.0, 3.5];
@@ -29,8 +30,28 @@ pub struct Restarted {
     /// SQLite's time, to its first rows.
     pub sqlite_ms: f64,
     pub paper_ms: f64,
+    /// Pages read from the NAND since the FTL was there, and programmed.
+    pub reads: u64,
+    pub programs: u64,
+    /// The time of one of each, if nothing else works meanwhile.
+    pub read_ms: f64,
+    pub program_ms: f64,
 }
 
+impl Restarted {
+    /// The paper's restart: all but the FTL's own part.
+    pub fn ms(&self) -> f64 {
+        self.table_ms + self.mount_ms + self.sqlite_ms
+    }
+
+    /// The time of the reads and programs, one after the other.
+    pub fn work_ms(&self) -> f64 {
+        self.reads as f64 * self.read_ms + self.programs as f64 * self.program_ms
+    }
+}
+
+/// The NAND of [`Controller::shape`].
+const NAND: &str = "openssd";
 /// NAND operations until the power goes, unless another place is needed.
 const CUT: u32 = 1_500;
 /// Places a few operations further on. One of them is taken if a cut leaves no journal to play
@@ -103,17 +124,11 @@ fn restart_after(
     let _ = device.unmount();
     let on: Value =
         serde_json::from_str(&device.order("on")?).map_err(|error| error.to_string())?;
-    let now = |device: &mut TestDevice| -> Result<(u64, u64), String> {
-        let report = device.report()?;
-        Ok((
-            number(&report, "/now_ns"),
-            number(&report, "/statistics/flushes"),
-        ))
-    };
+    let flushes = |report: &Value| number(report, "/statistics/flushes");
     // The device's own process mounts transactional files; the kernel mounts ext4.
     let opened = off + number(&on, "/recovery/nanoseconds");
     device.mount(mode.below)?;
-    let (mounted, flushes_before) = now(&mut device)?;
+    let mounted = device.report()?;
     let path = device.root().join("test.db");
     let databases = Databases::open(&settings(mode.journal)?, &path, 1).map_err(text)?;
     let first_query = || -> rusqlite::Result<i64> {
@@ -121,7 +136,7 @@ fn restart_after(
         databases.first().query_row(sql, [], |row| row.get(0))
     };
     let rows = first_query().map_err(|error| format!("{name} after the cut: {error}"))?;
-    let (read, flushes) = now(&mut device)?;
+    let read = device.report()?;
     let found = integrity(&databases).map_err(|error| format!("{name} after the cut: {error}"))?;
     if found != "ok" || rows < 0 {
         return Err(format!("{name} after the cut: {found}"));
@@ -129,14 +144,22 @@ fn restart_after(
     databases.close().map_err(text)?;
     device.end()?;
     let ms = |nanoseconds: u64| nanoseconds as f64 / 1e6;
+    let mounted_ns = number(&mounted, "/now_ns");
+    let work = |pointer: &str| number(&read, pointer) - number(&on, pointer);
+    let timing = Timing::built_in(NAND).ok_or("no such NAND")?;
+    let transfer_ms = PAGE as f64 / timing.transfer_mb_per_s / 1e3;
     let restarted = Restarted {
         mode: name,
         controller,
         ftl_ms: ms(number(&on, "/recovery/nanoseconds")),
         table_ms: ms(number(&on, "/recovery/table_nanoseconds")),
-        mount_ms: ms(mounted.saturating_sub(opened)),
-        sqlite_ms: ms(read - mounted),
+        mount_ms: ms(mounted_ns.saturating_sub(opened)),
+        sqlite_ms: ms(number(&read, "/now_ns") - mounted_ns),
         paper_ms,
+        reads: work("/nand/reads"),
+        programs: work("/nand/programs"),
+        read_ms: timing.read_us / 1e3 + transfer_ms,
+        program_ms: timing.program_us / 1e3 + transfer_ms,
     };
-    Ok((restarted, flushes > flushes_before))
+    Ok((restarted, flushes(&read) > flushes(&mounted)))
 }

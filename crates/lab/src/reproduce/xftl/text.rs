@@ -5,7 +5,6 @@ use comfy_table::{CellAlignment, Table, presets};
 use super::Report;
 use super::controllers;
 use super::restart::Restarted;
-use super::targets::Judged;
 use super::trial::Ran;
 
 /// The slides' statements in numbers.
@@ -38,7 +37,9 @@ pub fn text(report: &Report) -> String {
     if !report.restarts.is_empty() {
         text.push_str(&format!("{}\n", restarts(&report.restarts)));
     }
-    text.push_str(&judged(&report.judged));
+    for shown in &report.figures {
+        text.push_str(&crate::reproduce::text::figure(shown));
+    }
     for picture in &report.pictures {
         text.push_str(&format!("drawn in {picture}\n"));
     }
@@ -169,24 +170,4 @@ fn restarts(restarts: &[Restarted]) -> Table {
         ]);
     }
     table
-}
-
-fn judged(judged: &[Judged]) -> String {
-    let mut text = String::new();
-    let met = judged.iter().filter(|one| one.is_met).count();
-    if !judged.is_empty() {
-        text.push_str(&format!("Targets met: {met} of {}\n", judged.len()));
-    }
-    for one in judged {
-        let Judged {
-            what, target, ours, ..
-        } = one;
-        match &one.reason {
-            None => text.push_str(&format!("met     {what}: {target}: {ours:.2}\n")),
-            Some(reason) => text.push_str(&format!(
-                "MISSED  {what}: {target}: {ours:.2}\n        {reason}\n"
-            )),
-        }
-    }
-    text
 }

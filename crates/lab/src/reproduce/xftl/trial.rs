@@ -106,6 +106,10 @@ pub struct Ran {
     pub workload: String,
     pub controller: Controller,
     pub fullness: Fullness,
+    /// Pages that a transaction updates; 0 if the workload decides.
+    pub updates: u32,
+    /// Pages of the database; 0 without SQLite.
+    pub database_pages: u64,
     /// Transactions; written pages if there is no SQLite.
     pub transactions: u32,
     /// Seconds of the device's own time.
@@ -125,6 +129,22 @@ pub struct Ran {
     /// Valid pages of the blocks that garbage collection emptied, in percent; null if it emptied
     /// none.
     pub gc_validity: Option<f64>,
+}
+
+impl Ran {
+    /// A count, for each transaction.
+    pub fn each(&self, count: u64) -> f64 {
+        count as f64 / f64::from(self.transactions.max(1))
+    }
+
+    /// Whether another run has the same workload on the same device, in another mode.
+    pub fn is_counterpart(&self, other: &Self) -> bool {
+        other.figure == self.figure
+            && other.workload == self.workload
+            && other.fullness == self.fullness
+            && other.controller == self.controller
+            && other.mode != self.mode
+    }
 }
 
 pub fn settings(journal: &str) -> Result<Settings, String> {
@@ -232,6 +252,7 @@ impl Trial {
         let spare = self.fullness.spare_percent;
         let shape = self.controller.shape(host, spare, table)?;
         let mut device = TestDevice::start(self.controller, &shape, mode.below)?;
+        let database = device.root().join("test.db");
         let (before, after, count) = match self.work {
             Work::Plan { op, updates } => self.run_plan(&mut device, mode, op, updates)?,
             Work::Rl => {
@@ -246,8 +267,12 @@ impl Trial {
                 random::run(&mut device, &path, every, self.count, self.seed)?
             }
         };
+        let bytes = std::fs::metadata(&database).map_or(0, |found| found.len());
         device.end()?;
-        Ok(self.ran(mode, count, &before, &after))
+        Ok(Ran {
+            database_pages: bytes / PAGE,
+            ..self.ran(mode, count, &before, &after)
+        })
     }
 
     /// Fills the file system nearly, and makes garbage collection run.
@@ -306,6 +331,11 @@ impl Trial {
             workload: self.workload.clone(),
             controller: self.controller,
             fullness: self.fullness,
+            updates: match self.work {
+                Work::Plan { updates, .. } => updates,
+                Work::Rl | Work::Random { .. } => 0,
+            },
+            database_pages: 0,
             transactions: count,
             seconds,
             ms_per_transaction: seconds * 1e3 / f64::from(count.max(1)),
