@@ -33,7 +33,7 @@ fn page(reports: &[(&str, String)]) -> (String, Option<i32>) {
 fn soak(mode: &str, failures: u64, anomalies: &Value) -> Value {
     json!({
         "version": 1, "mode": mode, "acknowledged": 1000, "processes": 50, "elapsed_s": 5400.0,
-        "failures": failures, "events": {"killed": 7, "all killed": 3, "power cut": 2},
+        "failures": failures, "events": {"killed": 7, "all killed": 3, "power cut": 2, "clock jump": 5},
         "checked": {"transactions": 10, "anomalies": anomalies}
     })
 }
@@ -88,9 +88,9 @@ fn numbers_of_the_same_kind_add_up() {
     ]);
     assert_eq!(code, Some(0), "{page}");
     for row in [
-        "| `direct` | 3.0 | 2,000 | 100 | 20 | 4 | 0 |",
-        "| `swal` | 1.5 | 1,000 | 50 | 10 | 2 | 0 |",
-        "| all | 4.5 | 3,000 | 150 | 30 | 6 | 0 |",
+        "| `direct` | 3.0 | 2,000 | 100 | 20 | 4 | 10 | 0 | 0 |",
+        "| `swal` | 1.5 | 1,000 | 50 | 10 | 2 | 5 | 0 | 0 |",
+        "| all | 4.5 | 3,000 | 150 | 30 | 6 | 15 | 0 | 0 |",
         "| `onewrite` on ext4 | 4,000 | 1,000 | 0 |",
         "| `onewrite`, SQLite 3.40.1 | 3,000 | 60,000 | 0 |",
         "| pair | 80,000 | 0.2 | 0 |",
@@ -192,6 +192,43 @@ fn a_recorded_run_has_commit_date_and_machine() {
         text.contains("bad.json: the command ended with 3"),
         "{text}"
     );
+}
+
+/// The numbers of a page stay on the next one, with their origin.
+#[test]
+fn figures_whose_reports_are_lost_are_kept_from_the_page() {
+    let directory = TempDir::new().expect("a directory");
+    let results = directory.path().to_string_lossy();
+    let kept = tried(&["--keep-page", "HEAD", &results, "kept"]);
+    assert_eq!(kept.status.code(), Some(0), "{kept:?}");
+    let page = tried(&[&results, "--page", "-"]);
+    let text = String::from_utf8_lossy(&page.stdout).into_owned();
+    assert_eq!(page.status.code(), Some(0), "{text}");
+    let (figures, reports) = text.split_once("## Reports").expect("reports");
+    let before = Command::new("git")
+        .args(["show", "HEAD:docs/tried.md"])
+        .current_dir(root())
+        .output()
+        .expect("git");
+    let before = String::from_utf8_lossy(&before.stdout).into_owned();
+    let (figures_before, reports_before) = before.split_once("## Reports").expect("reports");
+    let rows = |text: &str| -> Vec<String> {
+        let rows = text.lines().filter(|line| line.starts_with("| `"));
+        rows.map(str::to_owned).collect()
+    };
+    assert!(!rows(figures).is_empty());
+    assert_eq!(rows(figures), rows(figures_before));
+    assert_eq!(reports.lines().count(), reports_before.lines().count());
+    assert!(reports.contains(", lost: its figures are from this page at"));
+}
+
+/// A page that was changed by hand, or a report that was added without its page, would differ.
+#[test]
+fn the_page_is_that_of_the_reports_in_the_tree() {
+    let page = tried(&["--page", "-"]);
+    let text = String::from_utf8_lossy(&page.stdout).into_owned();
+    let kept = fs::read_to_string(root().join("docs/tried.md")).expect("the page");
+    assert_eq!(text, kept, "scripts/tried makes it");
 }
 
 /// What two sessions of `scripts/fuzz` leave.
