@@ -36,8 +36,13 @@ fn report(output: &Output) -> Value {
 /// The output of the first run that finds something. By chance a run may have nothing to find: all
 /// writes survive its power cuts, or a slow machine begins too few transactions.
 fn found(arguments: &str, directory: &Path) -> Output {
+    found_where(arguments, directory, |_| true)
+}
+
+/// The first run that finds what is meant.
+fn found_where(arguments: &str, directory: &Path, is_meant: impl Fn(&Output) -> bool) -> Output {
     let runs = (0..8).map(|_| command(arguments, directory).output().expect("the command"));
-    let mut failed = runs.filter(|output| output.status.code() != Some(0));
+    let mut failed = runs.filter(|output| output.status.code() != Some(0) && is_meant(output));
     let output = failed.next().expect("nothing was found in eight runs");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     output
@@ -72,6 +77,55 @@ fn what_a_device_without_flushes_loses_is_missed() {
     // The file system may be gone, too.
     let arguments = "--mode onewrite --events 40 --broken device-ignores-flushes";
     found(arguments, directory.path());
+}
+
+/// This also shows that the clocks jump for the workers of both languages, and for their SQLite.
+#[test]
+fn histories_by_a_clock_that_jumps_are_found() {
+    if !can_run() {
+        return;
+    }
+    let clocks = Path::new(env!("CARGO_BIN_EXE_onewrite-lab"));
+    let clocks = clocks.with_file_name("libonewrite_wallclock.so");
+    assert!(clocks.is_file(), "cargo build -p onewrite-wallclock");
+    let directory = tempfile::tempdir().expect("a directory");
+    let arguments = "--mode swal --events 60 --broken histories-by-wall-clock";
+    let found = found_where(arguments, directory.path(), |output| {
+        let report = report(output);
+        let rows = &report["rows_by_wrong_clock"];
+        let has_rows = rows["rust"].as_u64().is_some() && rows["python"].as_u64().is_some();
+        has_rows
+            && report["checked"]["anomalies"]
+                .to_string()
+                .contains("realtime")
+    });
+    let report = report(&found);
+    assert!(
+        report["events"]["clock jump"].as_u64() > Some(0),
+        "{report:#}"
+    );
+    assert_eq!(report["not_done"], serde_json::json!([]));
+}
+
+/// The other library is ours, and its workers do not flush.
+#[test]
+fn what_workers_with_another_library_lose_is_missed() {
+    if !can_run() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let library = Path::new(env!("CARGO_BIN_EXE_onewrite-lab")).with_file_name("libonewrite.so");
+    let arguments = format!(
+        "--mode onewrite --events 60 --python /nonexistent --broken other-library-does-not-flush --other-library {}",
+        library.display()
+    );
+    let output = found(&arguments, directory.path());
+    let report = report(&output);
+    let (all, other) = (&report["processes"], &report["processes_with_other"]);
+    assert!(
+        other.as_u64() > Some(0) && other.as_u64() < all.as_u64(),
+        "{report:#}"
+    );
 }
 
 #[test]

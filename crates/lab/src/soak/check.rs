@@ -12,7 +12,7 @@ use rusqlite::{Connection, OpenFlags};
 use serde::{Deserialize, Serialize};
 
 use super::cuts::Cuts;
-use super::job::{ACCOUNTS, BALANCE, Job, Role, now};
+use super::job::{ACCOUNTS, BALANCE, Job, Role, now, wall_clock};
 use super::worker;
 use crate::history::{self, Outcome, Transaction};
 
@@ -21,6 +21,8 @@ use crate::history::{self, Outcome, Transaction};
 pub struct Found {
     pub sqlite: String,
     pub acknowledged: u64,
+    /// Rows by worker's life that were written while its wall clock was wrong.
+    pub wrong_clock: BTreeMap<u64, u64>,
     /// The number of findings of each kind, and one of them in words.
     pub wrong: BTreeMap<String, (u64, String)>,
 }
@@ -59,7 +61,8 @@ fn create(job: &Job) -> Result<Found, String> {
         "BEGIN;
          CREATE TABLE account(id INTEGER PRIMARY KEY, balance INT);
          CREATE TABLE ledger(id INTEGER PRIMARY KEY AUTOINCREMENT, process INT, seq INT, debit INT,
-                             credit INT, amount INT, note BLOB, UNIQUE(process, seq));
+                             credit INT, amount INT, note BLOB, at INT DEFAULT (unixepoch()),
+                             UNIQUE(process, seq));
          CREATE TABLE list(k INTEGER PRIMARY KEY, v TEXT);
          WITH RECURSIVE n(i) AS (VALUES(0) UNION ALL SELECT i + 1 FROM n WHERE i < {ACCOUNTS} - 1)
          INSERT INTO account SELECT i, {BALANCE} FROM n;
@@ -121,6 +124,7 @@ fn check(job: &Job) -> Result<Found, String> {
     connection.execute_batch("BEGIN").map_err(text)?;
     check_sum(&connection, job, &mut found).map_err(text)?;
     check_ledger(&connection, &promised, &mut found).map_err(text)?;
+    count_wrong_clocks(&connection, job, &mut found).map_err(text)?;
     check_lists(&connection, &promised, &mut found).map_err(text)?;
     if job.integrity {
         let sql = "PRAGMA integrity_check";
@@ -212,6 +216,26 @@ fn check_ledger(
         found.note("index", || {
             format!("{indexed} entries, {} rows", there.len())
         });
+    }
+    Ok(())
+}
+
+/// Counts the rows from before the run or from the future. The clock of this process is right.
+fn count_wrong_clocks(
+    connection: &Connection,
+    job: &Job,
+    found: &mut Found,
+) -> rusqlite::Result<()> {
+    let sql =
+        "SELECT process, count(*) FROM ledger WHERE at NOT BETWEEN ?1 AND ?2 GROUP BY process";
+    let mut statement = connection.prepare(sql)?;
+    let seconds = |time: u64| (time / 1_000_000_000).cast_signed();
+    let mut rows = statement.query([seconds(job.began) - 1, seconds(wall_clock()) + 1])?;
+    while let Some(row) = rows.next()? {
+        let (process, count): (i64, i64) = (row.get(0)?, row.get(1)?);
+        found
+            .wrong_clock
+            .insert(process.cast_unsigned(), count.cast_unsigned());
     }
     Ok(())
 }

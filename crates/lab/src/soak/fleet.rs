@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use onewrite_torture::random::Random;
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::clocks::Clocks;
 use super::job::Job;
 use super::programs::Program;
 
@@ -27,8 +28,14 @@ pub struct Fleet {
     places: Vec<Place>,
     /// The job of every worker, but for its number and seed.
     job: Job,
+    /// The library of another release, and SQLite's `synchronous` of workers with it.
+    other: Option<(PathBuf, String)>,
+    clocks: Option<Clocks>,
     directory: PathBuf,
-    lives: u64,
+    /// The place of each process, by its number less 1.
+    lives: Vec<usize>,
+    /// Processes with the other library.
+    with_other: u64,
     /// Workers that ended although nobody had ended them.
     pub ended: Vec<String>,
 }
@@ -62,8 +69,11 @@ impl Fleet {
         Self {
             places: (0..count).map(place).collect(),
             job,
+            other: None,
+            clocks: None,
             directory: directory.to_owned(),
-            lives: 0,
+            lives: Vec::new(),
+            with_other: 0,
             ended: Vec::new(),
         }
     }
@@ -74,7 +84,36 @@ impl Fleet {
 
     /// How many processes have been started.
     pub fn lives(&self) -> u64 {
-        self.lives
+        self.lives.len() as u64
+    }
+
+    /// How many of them had the other library.
+    pub fn with_other(&self) -> u64 {
+        self.with_other
+    }
+
+    /// The language of a process.
+    pub fn language(&self, process: u64) -> Option<&'static str> {
+        let place = *self.lives.get(process.checked_sub(1)? as usize)?;
+        Some(self.places[place].program.language)
+    }
+
+    /// Every new worker loads this library with a chance of one half.
+    pub fn mix(&mut self, library: &Path, synchronous: &str) {
+        self.other = Some((library.to_owned(), synchronous.to_owned()));
+    }
+
+    /// Workers that start from now on have these clocks.
+    pub fn set_clocks(&mut self, clocks: Clocks) {
+        self.clocks = Some(clocks);
+    }
+
+    /// Lets the wall clock of a worker jump.
+    pub fn jump(&mut self, number: usize, random: &mut Random) -> Result<(), String> {
+        match &self.clocks {
+            Some(clocks) => clocks.jump(number, random),
+            None => Ok(()),
+        }
     }
 
     /// The languages, by place.
@@ -124,9 +163,16 @@ impl Fleet {
     }
 
     fn start(&mut self, number: usize, random: &mut Random) -> Result<(), String> {
-        self.lives += 1;
+        self.lives.push(number);
         let mut job = self.job.clone();
-        job.process = self.lives;
+        job.process = self.lives();
+        if let Some((library, synchronous)) = &self.other
+            && random.one_in(2)
+        {
+            job.library.clone_from(library);
+            job.synchronous.clone_from(synchronous);
+            self.with_other += 1;
+        }
         // Small enough for the random numbers of every language.
         job.seed = random.between(1, 1 << 31);
         job.history = self.directory.join(format!("worker-{number}.edn"));
@@ -143,6 +189,9 @@ impl Fleet {
             .stderr(log(&self.directory)?)
             // Ctrl-C is for the orchestrator.
             .process_group(0);
+        if let Some(clocks) = &self.clocks {
+            clocks.give(number, &mut command);
+        }
         place.child = Some(command.spawn().map_err(text)?);
         Ok(())
     }

@@ -4,6 +4,7 @@
 //! to `copy`; `create`, `check`, `verify` and `read_all` ([`super::check`]) are for the Rust program alone.
 
 use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +49,12 @@ pub struct Job {
     pub integrity: bool,
     /// The worker in Rust acknowledges what it has rolled back.
     pub lie: bool,
+    /// The wall clock's time at the beginning of the run, in nanoseconds.
+    pub began: u64,
+    /// The worker in Rust takes the time of its history from the wall clock, and subtracts this.
+    pub by_wall_clock: Option<u64>,
+    /// SQLite's `synchronous` of the worker in Rust.
+    pub synchronous: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,4 +74,10 @@ pub enum Role {
 pub fn now() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Nanoseconds of the wall clock, which may jump.
+pub fn wall_clock() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| now.as_nanos() as u64)
 }

@@ -1,13 +1,14 @@
 //! `onewrite-lab soak`: several programs on one database, while everything happens to them.
 //!
 //! - [`mod@run`] starts the workers ([`fleet`], [`programs`], [`worker`]) and lets things happen.
-//! - [`disk`] is the file system, which fills up and loses power.
+//! - [`disk`] is the file system, which fills up and loses power; [`clocks`] are wall clocks that jump.
 //! - [`tasks`] are checks ([`check`]), backups and shells.
 //! - [`merge`] makes one history, which [`crate::history`] checks.
 //!
 //! `docs/soak.md` is the page for users.
 
 mod check;
+mod clocks;
 mod cuts;
 mod disk;
 mod fleet;
@@ -33,8 +34,8 @@ use job::{Job, Role};
 pub const AFTER_HELP: &str = "\
 Workers in several languages, each with the SQLite of its language, transfer money between accounts
 and append to lists in one database. The database is on a small ext4 on a device of our own.
-Meanwhile workers are killed, stopped, continued and terminated, the disk fills up, the power goes,
-backups are made and the library is replaced.
+Meanwhile workers are killed, stopped, continued and terminated, their wall clocks jump, the disk
+fills up, the power goes, backups are made and the library is replaced.
 
 Checks run all the time. The sum of all accounts must stay, and each acknowledged transaction must
 be there once, in its worker's order. Each worker writes its history to a file outside of the disk,
@@ -45,7 +46,7 @@ otherwise; the directory of the run is then kept, with the history and the datab
 run early, with a report and exit code 130.
 
 A language without a program is named in the report under `missing`. --require makes that an error.
-scripts/soak makes the programs in Node and Go available.
+scripts/soak makes the programs in Node and Go available, and the library of another commit.
 
 Examples:
   onewrite-lab soak --mode onewrite --seconds 3600
@@ -84,6 +85,10 @@ pub enum Broken {
     AcknowledgesRolledBack,
     /// The device answers flushes and does nothing
     DeviceIgnoresFlushes,
+    /// Workers in Rust write the wall clock's time into their histories
+    HistoriesByWallClock,
+    /// Workers in Rust do not flush when they have the other library
+    OtherLibraryDoesNotFlush,
 }
 
 /// The options of `onewrite-lab soak`.
@@ -144,6 +149,10 @@ pub struct Args {
     /// Extension that workers load after an upgrade [default: a copy of the first]
     #[arg(long, value_name = "FILE")]
     next_library: Option<PathBuf>,
+
+    /// Extension of another release, which each new worker loads with a chance of one half
+    #[arg(long, value_name = "FILE")]
+    other_library: Option<PathBuf>,
 
     /// Plant a deliberate defect, which the checks must find
     #[arg(long, value_enum)]

@@ -28,7 +28,7 @@ pub struct Report {
     pub workers: Vec<&'static str>,
     pub missing: Vec<Missing>,
     /// The conditions that this soak does not make.
-    pub not_done: Vec<&'static str>,
+    pub not_done: Vec<String>,
     /// How often each event happened.
     pub events: BTreeMap<&'static str, u64>,
     /// Writes that the device's cache held at power cuts, and those that were lost or torn.
@@ -36,6 +36,11 @@ pub struct Report {
     pub lost_writes: u64,
     pub torn_writes: u64,
     pub processes: u64,
+    /// The name of the other library, and the processes that loaded it.
+    pub other_library: Option<String>,
+    pub processes_with_other: u64,
+    /// Rows by language that were written while the worker's wall clock was wrong.
+    pub rows_by_wrong_clock: BTreeMap<&'static str, u64>,
     pub acknowledged: u64,
     /// The workers' errors, by step, language, and SQLite's code.
     pub errors: BTreeMap<String, u64>,

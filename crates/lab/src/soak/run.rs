@@ -10,10 +10,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use onewrite_cli::interrupt;
 use onewrite_torture::random::Random;
 
+use super::clocks::Clocks;
 use super::cuts::Cuts;
 use super::disk::Disk;
 use super::fleet::Fleet;
-use super::job::{ACCOUNTS, BALANCE, Job, Role, now};
+use super::job::{ACCOUNTS, BALANCE, Job, Role, now, wall_clock};
 use super::programs::Programs;
 use super::report::Report;
 use super::tasks::{self, Kind, Tasks};
@@ -39,10 +40,11 @@ enum Event {
     Check,
     Shell,
     Upgrade,
+    ClockJump,
 }
 
 /// The events with the seconds between two of a kind, on average.
-const EVENTS: [(Event, f64); 10] = [
+const EVENTS: [(Event, f64); 11] = [
     (Event::Kill, 15.0),
     (Event::KillAll, 70.0),
     (Event::Stop, 25.0),
@@ -53,6 +55,7 @@ const EVENTS: [(Event, f64); 10] = [
     (Event::Check, 30.0),
     (Event::Shell, 10.0),
     (Event::Upgrade, 600.0),
+    (Event::ClockJump, 20.0),
 ];
 
 /// See the module.
@@ -90,6 +93,58 @@ fn progress_bar(args: &Args) -> ProgressBar {
     bar
 }
 
+/// The job of every worker, but for what its place decides.
+fn first_job(args: &Args, database: PathBuf, library: PathBuf, directory: &Path) -> Job {
+    let by_wall_clock = args.broken == Some(Broken::HistoriesByWallClock);
+    Job {
+        role: Role::Work,
+        database,
+        mode: args.mode.name().to_owned(),
+        library,
+        history: PathBuf::new(),
+        notes: PathBuf::new(),
+        histories: directory.to_owned(),
+        process: 0,
+        seed: 0,
+        rate: args.rate,
+        busy_ms: 5000,
+        accounts: ACCOUNTS,
+        total: ACCOUNTS * BALANCE,
+        keys: 8,
+        epoch_s: 20,
+        long_readers: 0.03,
+        copy: PathBuf::new(),
+        until: u64::MAX,
+        integrity: false,
+        lie: args.broken == Some(Broken::AcknowledgesRolledBack),
+        began: wall_clock(),
+        by_wall_clock: by_wall_clock.then(|| wall_clock() - now()),
+        synchronous: "FULL".to_owned(),
+    }
+}
+
+/// The name of a file, as text.
+fn name_of(file: Option<&Path>) -> Option<String> {
+    let name = file?.file_name()?;
+    Some(name.to_string_lossy().into_owned())
+}
+
+/// Gives the workers their wall clocks and the other library. Returns what cannot be done.
+fn prepare(fleet: &mut Fleet, args: &Args, directory: &Path) -> Result<Vec<String>, String> {
+    if let Some(other) = &args.other_library {
+        // SQLite finds the entry point by the letters of the name.
+        let library = directory.join("libonewrite-0.so");
+        std::fs::copy(other, &library).map_err(|error| format!("{}: {error}", other.display()))?;
+        let breaks = args.broken == Some(Broken::OtherLibraryDoesNotFlush);
+        fleet.mix(&library, if breaks { "OFF" } else { "FULL" });
+    }
+    match Args::next_to_this("libonewrite_wallclock.so") {
+        Ok(library) => fleet.set_clocks(Clocks::new(&library, fleet.len(), directory)?),
+        Err(why) => return Ok(vec![format!("clock jumps: {why}")]),
+    }
+    Ok(Vec::new())
+}
+
 /// Runs a command to its end.
 fn finished(command: &mut Command) -> Result<(), String> {
     let output = command.output().map_err(text)?;
@@ -109,37 +164,17 @@ impl<'a> Run<'a> {
         let disk = Disk::new(args.disk << 20, directory)?;
         let library = directory.join("libonewrite-1.so");
         std::fs::copy(args.library()?, &library).map_err(text)?;
-        let job = Job {
-            role: Role::Work,
-            database: disk.database(),
-            mode: args.mode.name().to_owned(),
-            library,
-            history: PathBuf::new(),
-            notes: PathBuf::new(),
-            histories: directory.to_owned(),
-            process: 0,
-            seed: 0,
-            rate: args.rate,
-            busy_ms: 5000,
-            accounts: ACCOUNTS,
-            total: ACCOUNTS * BALANCE,
-            keys: 8,
-            epoch_s: 20,
-            long_readers: 0.03,
-            copy: PathBuf::new(),
-            until: u64::MAX,
-            integrity: false,
-            lie: args.broken == Some(Broken::AcknowledgesRolledBack),
-        };
+        let job = first_job(args, disk.database(), library, directory);
         if args.broken == Some(Broken::DeviceIgnoresFlushes) {
             disk.ignore_flushes();
         }
-        let fleet = Fleet::new(
+        let mut fleet = Fleet::new(
             &programs.found,
             usize::from(args.workers),
             job.clone(),
             directory,
         );
+        let not_done = prepare(&mut fleet, args, directory)?;
         let report = Report {
             version: 1,
             mode: args.mode.name().to_owned(),
@@ -147,7 +182,8 @@ impl<'a> Run<'a> {
             programs: programs.found.clone(),
             missing: programs.missing.clone(),
             workers: fleet.languages(),
-            not_done: vec!["clock jumps"],
+            not_done,
+            other_library: name_of(args.other_library.as_deref()),
             ..Report::default()
         };
         let mut run = Self {
@@ -234,6 +270,7 @@ impl<'a> Run<'a> {
         match event {
             Event::Shell => self.args.mode.has_stock_neighbours(),
             Event::Upgrade => self.args.next_library.is_some() || self.args.seconds >= 60,
+            Event::ClockJump => self.report.not_done.is_empty(),
             _ => true,
         }
     }
@@ -302,6 +339,11 @@ impl<'a> Run<'a> {
             }
             Event::Shell => self.start_shell()?,
             Event::Upgrade => self.upgrade()?,
+            Event::ClockJump => {
+                let place = self.anyone();
+                self.fleet.jump(place, &mut self.random)?;
+                self.report.count("clock jump");
+            }
         }
         Ok(())
     }
@@ -470,6 +512,7 @@ impl<'a> Run<'a> {
         self.wait_for_tasks()?;
         self.keep_quiet_check()?;
         self.report.processes = self.fleet.lives();
+        self.report.processes_with_other = self.fleet.with_other();
         for ended in std::mem::take(&mut self.fleet.ended) {
             self.report.fail(&format!("ended by itself: {ended}"));
         }

@@ -21,7 +21,7 @@ use std::time::Duration;
 use onewrite_torture::random::Random;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
 
-use super::job::{Job, now};
+use super::job::{Job, now, wall_clock};
 
 const APPEND: &str =
     "INSERT INTO list VALUES(?1, ?2) ON CONFLICT(k) DO UPDATE SET v = v || ' ' || excluded.v";
@@ -87,7 +87,7 @@ pub fn connect(job: &Job) -> rusqlite::Result<Connection> {
         let text = format!("journal_mode is {mode}");
         return Err(rusqlite::Error::SqliteFailure(failure, Some(text)));
     }
-    connection.execute_batch("PRAGMA synchronous=FULL")?;
+    connection.execute_batch(&format!("PRAGMA synchronous={}", job.synchronous))?;
     Ok(connection)
 }
 
@@ -177,13 +177,21 @@ impl Worker {
         Ok(connection)
     }
 
+    /// The time for the history.
+    fn time(&self) -> u64 {
+        match self.job.by_wall_clock {
+            Some(ahead) => wall_clock().saturating_sub(ahead),
+            None => now(),
+        }
+    }
+
     fn record(&mut self, kind: Kind, operations: &[Operation]) -> std::io::Result<()> {
         let line = format!(
             "{{:type :{}, :process {}, :f :txn, :value {}, :time {}, :seq {}}}\n",
             kind.name(),
             self.job.process,
             edn(operations),
-            now(),
+            self.time(),
             self.seq
         );
         self.history.write_all(line.as_bytes())

@@ -49,6 +49,9 @@ impl Run<'_> {
         match serde_json::from_str::<Found>(&done.output) {
             Ok(found) => {
                 self.report.acknowledged = self.report.acknowledged.max(found.acknowledged);
+                if done.kind == Kind::Check {
+                    self.note_wrong_clocks(&found);
+                }
                 for (kind, (count, example)) in found.wrong {
                     self.report
                         .fail(&format!("{what}: {count} times {kind}: {example}"));
@@ -58,6 +61,15 @@ impl Run<'_> {
             Err(_) => self
                 .report
                 .fail(&format!("{what}: {}: {}", done.status, done.errors.trim())),
+        }
+    }
+
+    /// A check sees all rows.
+    fn note_wrong_clocks(&mut self, found: &Found) {
+        self.report.rows_by_wrong_clock.clear();
+        for (process, rows) in &found.wrong_clock {
+            let language = self.fleet.language(*process).unwrap_or("unknown");
+            *self.report.rows_by_wrong_clock.entry(language).or_default() += rows;
         }
     }
 
