@@ -3,6 +3,8 @@ package onewrite
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -40,6 +42,89 @@ func TestALowerLevel(t *testing.T) {
 	fails(t, err, `unknown synchronous "most"`)
 	_, err = checkAs(db, "wal", "FULL")
 	fails(t, err, `unknown mode "wal"`)
+}
+
+// durableCalls is how many calls made five commits durable. The first one is not counted: its level is new.
+func durableCalls(t *testing.T, conn *sql.Conn) uint64 {
+	t.Helper()
+	var before, after uint64
+	for n := 0; n <= 5; n++ {
+		_, err := conn.ExecContext(context.Background(), "INSERT INTO t VALUES(1)")
+		must(t, err)
+		status, err := CheckConn(context.Background(), conn, "", "OFF")
+		must(t, err)
+		var counts struct {
+			WriteThrough uint64 `json:"write_through"`
+		}
+		must(t, json.Unmarshal(status.JSON, &counts))
+		after = status.Flushes + counts.WriteThrough
+		if n == 0 {
+			before = after
+		}
+	}
+	return after - before
+}
+
+// lowered is a new connection of the pool, which a program then puts at NORMAL.
+func lowered(t *testing.T, db *sql.DB) *sql.Conn {
+	t.Helper()
+	conn, err := db.Conn(context.Background())
+	must(t, err)
+	t.Cleanup(func() { conn.Close() })
+	for _, statement := range []string{"CREATE TABLE IF NOT EXISTS t(x)", "PRAGMA synchronous=NORMAL"} {
+		_, err = conn.ExecContext(context.Background(), statement)
+		must(t, err)
+	}
+	return conn
+}
+
+func TestAProgramThatSaysNormalCommitsAtFullAboveAFloor(t *testing.T) {
+	for _, mode := range Modes {
+		for _, level := range []string{"full", "extra"} {
+			db := openAs(t, &Driver{Mode: mode}, path(t)+"?onewrite_synchronous="+level)
+			// Each connection of the pool has it.
+			for n := 0; n < 2; n++ {
+				conn := lowered(t, db)
+				status, err := CheckConn(context.Background(), conn, mode, level)
+				must(t, err)
+				equal(t, level, status.Synchronous)
+				equal(t, true, durableCalls(t, conn) >= 5)
+			}
+		}
+	}
+}
+
+func TestAPragmaSetsTheFloorOfAnOpenConnection(t *testing.T) {
+	conn := lowered(t, open(t, path(t)))
+	equal(t, 0, int(durableCalls(t, conn)))
+	_, err := conn.ExecContext(context.Background(), "PRAGMA onewrite_synchronous=full")
+	must(t, err)
+	_, err = CheckConn(context.Background(), conn, "", "FULL")
+	must(t, err)
+	equal(t, true, durableCalls(t, conn) >= 5)
+}
+
+func init() {
+	// Prints the level of a connection that was opened and put at NORMAL.
+	children["lower"] = func(arguments []string) error {
+		db, err := sql.Open(DriverName, arguments[0])
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		db.SetMaxOpenConns(1)
+		if _, err = db.Exec("PRAGMA synchronous=NORMAL"); err != nil {
+			return err
+		}
+		status, err := checkAs(db, "", "OFF")
+		fmt.Println(status.Synchronous)
+		return err
+	}
+}
+
+func TestTheEnvironmentSetsTheFloor(t *testing.T) {
+	equal(t, "full", printed(t, child(t, "lower", []string{"ONEWRITE_SYNCHRONOUS=full"}, path(t))))
+	equal(t, "normal", printed(t, child(t, "lower", nil, path(t))))
 }
 
 func TestSettingsThatLoseCommits(t *testing.T) {

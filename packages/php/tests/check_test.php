@@ -42,6 +42,46 @@ return [
         fails('~synchronous is FULL, not EXTRA~', fn () => OneWrite::check(opened($driver, $path), null, 'EXTRA'));
     }),
 
+    // SQLite3 takes no URIs, and says it by a pragma.
+    'a program that says NORMAL commits at FULL above a floor' => withEach(function (string $driver, string $path) {
+        foreach (OneWrite::MODES as $mode) {
+            foreach (['full', 'extra'] as $level) {
+                $floor = "onewrite_synchronous=$level";
+                $name = "$path $mode $level";
+                $db = opened($driver, $driver === 'PDO' ? 'file:' . rawurlencode($name) . "?$floor" : $name, $mode);
+                $driver === 'PDO' || $db->exec("PRAGMA $floor");
+                commitARow($db);
+                $db->exec('PRAGMA synchronous=NORMAL');
+                same($level, OneWrite::check($db, $mode, $level)['synchronous']);
+                same(true, durableCalls($db) >= 5, "durable commits of $driver in $mode");
+            }
+        }
+    }),
+
+    'a pragma sets the floor of an open connection' => withEach(function (string $driver, string $path) {
+        $db = opened($driver, $path);
+        commitARow($db);
+        $db->exec('PRAGMA synchronous=NORMAL');
+        same(0, durableCalls($db));
+        $db->exec('PRAGMA onewrite_synchronous=full');
+        same('full', OneWrite::check($db)['synchronous']);
+        same(true, durableCalls($db) >= 5, "durable commits of $driver");
+    }),
+
+    'the environment sets the floor of each connection' => function (Place $place) {
+        $code = <<<'PHP'
+            foreach (DRIVERS as $driver) {
+                $db = opened($driver, "$argv[1] $driver");
+                commitARow($db);
+                $db->exec('PRAGMA synchronous=NORMAL');
+                echo OneWrite::check($db, synchronous: 'OFF')['synchronous'], ' ', durableCalls($db) >= 5 ? 'durable' : 'not', "\n";
+            }
+            PHP;
+        $floor = ['ONEWRITE_SYNCHRONOUS' => 'full'];
+        same("full durable\nfull durable", $place->printed($code, ["$place->path a"], variables: $floor));
+        same("normal not\nnormal not", $place->printed($code, ["$place->path b"]));
+    },
+
     'settings that lose commits' => withEach(function (string $driver, string $path) {
         $db = opened($driver, $path);
         one($db, 'PRAGMA onewrite_sync=normal');

@@ -60,6 +60,18 @@ function commitARow(PDO|SQLite3 $db): void
     $db->exec('INSERT INTO t VALUES(1)');
 }
 
+/** How many calls made five commits durable. The first one is not counted: its level is new. */
+function durableCalls(PDO|SQLite3 $db): int
+{
+    $counts = [];
+    for ($commit = 0; $commit <= 5; $commit++) {
+        $db->exec('INSERT INTO t VALUES(1)');
+        $status = OneWrite::check($db, synchronous: 'OFF');
+        $counts[] = $status['flushes'] + $status['write_through'];
+    }
+    return end($counts) - $counts[0];
+}
+
 /** Runs a test once with each driver. */
 function withEach(Closure $test): Closure
 {

@@ -21,6 +21,18 @@ def commit_a_row(connection):
         connection.execute("INSERT INTO t VALUES(1)")
 
 
+def durable_calls_of_commits(connection, commits=5):
+    """How many calls made the commits durable. The first one is not counted: its level is new."""
+
+    def counted():
+        connection.execute("INSERT INTO t VALUES(1)")
+        status = onewrite.check(connection, synchronous="OFF")
+        return status["flushes"] + status["write_through"]
+
+    before = counted()
+    return [counted() for _ in range(commits)][-1] - before
+
+
 class Connect(Place):
     def test_one_line_opens_in_the_mode_at_full(self):
         db = self.connect()
@@ -224,6 +236,46 @@ class Durable(Place):
         self.assertEqual(list(range(len(rows))), rows)
         self.assertGreaterEqual(len(rows), len(acknowledged))
         self.assertEqual("ok", one(db, "PRAGMA integrity_check"))
+
+
+class Floor(Place):
+    """onewrite_synchronous holds, whatever a program says after `connect`."""
+
+    def lowered(self, name, floor, **keywords):
+        db = self.connect(f"file:{self.path}{name}?{floor}", isolation_level=None, **keywords)
+        db.execute("CREATE TABLE t(x)")
+        db.execute("PRAGMA synchronous=NORMAL")
+        return db
+
+    def test_a_program_that_says_normal_commits_at_full(self):
+        for mode in onewrite.MODES:
+            for level in ("full", "extra"):
+                with self.subTest(mode=mode, level=level):
+                    db = self.lowered(mode + level, f"onewrite_synchronous={level}", mode=mode)
+                    self.assertEqual(level, onewrite.check(db, synchronous=level)["synchronous"])
+                    self.assertGreaterEqual(durable_calls_of_commits(db), 5)
+
+    def test_a_pragma_sets_it_on_an_open_connection(self):
+        db = self.lowered("", "")
+        self.assertEqual(0, durable_calls_of_commits(db))
+        db.execute("PRAGMA onewrite_synchronous=full")
+        self.assertEqual("full", onewrite.check(db)["synchronous"])
+        self.assertGreaterEqual(durable_calls_of_commits(db), 5)
+
+    def test_the_environment_sets_it_for_each_connection(self):
+        code = """if True:
+            import onewrite, sys
+            from test_connect import durable_calls_of_commits
+            for name in sys.argv[1:]:
+                db = onewrite.connect(name, isolation_level=None)
+                db.execute("CREATE TABLE t(x)")
+                db.execute("PRAGMA synchronous=NORMAL")
+                print(onewrite.check(db, synchronous="OFF")["synchronous"], durable_calls_of_commits(db) >= 5)
+        """
+        names = [f"{self.path} {number}" for number in range(2)]
+        self.assertEqual("full True\nfull True", printed(code, *names, ONEWRITE_SYNCHRONOUS="full"))
+        names = [f"{self.path} {number}" for number in range(2, 4)]
+        self.assertEqual("normal False\nnormal False", printed(code, *names))
 
 
 class Check(Place):

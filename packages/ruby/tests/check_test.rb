@@ -44,6 +44,29 @@ class Check < Place
     assert_equal '["onewrite", "full"]', printed(code, path, ONEWRITE_SYNCHRONOUS: "full")
   end
 
+  # How many calls made five commits durable. The first one is not counted: its level is new.
+  def durable_calls(db)
+    counts = Array.new(6) do
+      db.execute("INSERT INTO t VALUES(1)")
+      OneWrite.check(db, synchronous: "OFF").values_at("flushes", "write_through").sum
+    end
+    counts.last - counts.first
+  end
+
+  def test_a_program_that_says_normal_commits_at_full_above_a_floor
+    uri, plain = open("file:#{path}?onewrite_synchronous=full"), open("#{path} plain")
+    [uri, plain].each do |db|
+      commit_a_row(db)
+      db.execute("PRAGMA synchronous=NORMAL")
+    end
+    assert_equal 0, durable_calls(plain)
+    plain.execute("PRAGMA onewrite_synchronous=full")
+    [uri, plain].each do |db|
+      assert_equal "full", OneWrite.check(db)["synchronous"]
+      assert_operator durable_calls(db), :>=, 5
+    end
+  end
+
   def test_settings_that_lose_commits
     db = open
     db.execute("PRAGMA onewrite_sync=normal")

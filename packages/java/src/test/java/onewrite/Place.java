@@ -91,6 +91,19 @@ abstract class Place {
         return Driver.value(db, "SELECT ? ->> ?", status, "$." + field);
     }
 
+    /** How many calls made five commits durable. The first one is not counted: its level is new. */
+    static long durableCalls(Connection db) throws SQLException {
+        long before = 0;
+        long after = 0;
+        for (int commit = 0; commit <= 5; commit++) {
+            run(db, "INSERT INTO t VALUES(1)");
+            String status = OneWrite.check(db, null, "OFF");
+            after = Long.parseLong(field(db, status, "flushes")) + Long.parseLong(field(db, status, "write_through"));
+            before = commit == 0 ? after : before;
+        }
+        return after - before;
+    }
+
     /** Expects an OneWriteException that has these words, in this order. */
     static void fails(Executable use, String... words) {
         expect(OneWriteException.class, use, words);

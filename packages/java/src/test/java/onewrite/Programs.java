@@ -44,6 +44,9 @@ final class Programs {
             case "elsewhere":
                 elsewhere(arguments[1], arguments[2]);
                 break;
+            case "lower":
+                lower(arguments[1]);
+                break;
             case "wal":
                 wal(arguments[1]);
                 break;
@@ -116,6 +119,15 @@ final class Programs {
         Connection db = OneWrite.connect("file:" + path + "?vfs=onewrite", Place.properties("journal_mode=waldio"));
         System.out.println(Driver.value(db, "PRAGMA journal_mode") + " " + Driver.value(db, "PRAGMA synchronous"));
         tell(() -> OneWrite.check(db));
+    }
+
+    /** The level of a connection that was put at NORMAL, and whether its commits are durable. */
+    private static void lower(String path) throws Exception {
+        Connection db = OneWrite.connect(path);
+        Driver.value(db, "CREATE TABLE t(x)");
+        Driver.value(db, "PRAGMA synchronous=NORMAL");
+        String level = Place.field(db, OneWrite.check(db, null, "OFF"), "synchronous");
+        System.out.println(level + " " + (Place.durableCalls(db) >= 5));
     }
 
     private static void wal(String path) throws Exception {
