@@ -15,6 +15,7 @@ use super::atomic::Atomic;
 use super::background::{self, Served};
 use super::claim::Claim;
 use super::company::WRITE_LOCK;
+use super::events::Event;
 use super::ffi;
 use super::host::{self, BusyHandler, Connection, Host};
 use super::inner::{Inner, LockLevel};
@@ -100,6 +101,8 @@ pub struct Database {
     pub stall: Stall,
     /// When recovery of the wal-index began.
     pub recovery_began: Cell<Option<Instant>>,
+    /// Events that wait until others can go on.
+    pub untold: RefCell<Vec<Event>>,
     /// The last commit when the checkpoint under way began.
     pub to_checkpoint: Cell<Option<IndexView>>,
     /// A checkpoint by block remapping.
@@ -170,6 +173,7 @@ impl Database {
             index: IndexState::default(),
             stall: Stall::default(),
             recovery_began: Cell::new(None),
+            untold: RefCell::new(Vec::new()),
             to_checkpoint: Cell::new(None),
             remapper: Remapper::default(),
             atomic: RefCell::new(None),
@@ -278,14 +282,18 @@ impl Database {
         let Some(log) = self.log().filter(|log| log.poisoned().is_some()) else {
             return;
         };
-        self.tell_of_poison(&log);
-        if self.index.is_invalidated.get() {
-            return;
+        // The others first: they must not go on with this log.
+        if !self.index.is_invalidated.get() {
+            self.invalidate_index_of(&log);
         }
+        self.tell_of_poison(&log);
+    }
+
+    fn invalidate_index_of(&self, log: &Log) {
         if self.held.write.get() || self.remapper.has_write_lock() {
             self.inner.invalidate_index();
             self.index.is_invalidated.set(true);
-        } else if self.lock_to_invalidate(&log) {
+        } else if self.lock_to_invalidate(log) {
             self.inner.invalidate_index();
             // Not if the lock was refused: the next failing call tries again.
             self.index.is_invalidated.set(true);

@@ -168,7 +168,7 @@ pub static MESSAGE: Kind = Kind {
     ],
     code: ffi::SQLITE_WARNING,
     priority: 4,
-    every: Duration::ZERO,
+    every: SECOND,
 };
 
 /// All of them.
@@ -247,8 +247,17 @@ impl Event {
 /// Writes a message.
 pub fn message(code: c_int, text: &str) {
     host::log_line(code, text);
-    if environment::sink() != Ok(environment::Sink::None) {
-        let fields = [("code", code.to_string()), ("text", text.to_owned())];
+    if matches!(environment::sink(), Ok(environment::Sink::None) | Err(_)) {
+        return;
+    }
+    let mut hasher = DefaultHasher::new();
+    (MESSAGE.name, code, text).hash(&mut hasher);
+    // SQLite's log has each of them, as it has its own.
+    if let Some(missed) = LIMITS.passes(hasher.finish(), MESSAGE.every) {
+        let mut fields = vec![("code", code.to_string()), ("text", text.to_owned())];
+        if missed > 0 {
+            fields.push(("repeated", missed.to_string()));
+        }
         sink::write(&MESSAGE, &fields, text);
     }
 }

@@ -1,11 +1,15 @@
 //! When a database's events are written ([`super::events`]), except those of slow commits
 //! ([`super::stall`]).
+//!
+//! Their place may be a file on a file system that hangs. So a connection that keeps others from
+//! writing, or from opening the database, writes its events when it has let them go on.
 
 use std::time::Duration;
 
 use super::company::{FIRST_READ_LOCK, LOG_READ_LOCKS};
 use super::database::Database;
 use super::events::{CHECKPOINT_HELD, Event, MODE_ENTERED, MODE_REFUSED, POISONED, RECOVERED};
+use super::inner::LockLevel;
 use crate::commit::SharedLog;
 use crate::storage::lock_holders;
 use crate::sync::Instant;
@@ -23,19 +27,36 @@ struct Reader {
 }
 
 impl Database {
+    /// Writes an event as soon as others can go on.
+    fn tell_soon(&self, event: Event) {
+        self.untold.borrow_mut().push(event);
+        // Within the first lock it may have others that this does not show.
+        if self.lock.get() == LockLevel::SHARED {
+            self.tell_untold();
+        }
+    }
+
+    /// Writes the events that wait, if others can go on. Called at the end of calls that release locks.
+    pub fn tell_untold(&self) {
+        let is_in_the_way = self.lock.get() > LockLevel::SHARED || self.held.write.get();
+        if !is_in_the_way && !self.untold.borrow().is_empty() {
+            self.untold.take().into_iter().for_each(Event::tell);
+        }
+    }
+
     /// The database is in one of our modes, with this log.
     pub(super) fn tell_of_mode(&self, log: &SharedLog) {
         if !log.is_new_here() {
             return;
         }
         let capabilities = log.file().capabilities();
-        Event::new(&MODE_ENTERED, &self.paths.database)
+        let event = Event::new(&MODE_ENTERED, &self.paths.database)
             .with("mode", log.mode())
             .with("layout", log.geometry().layout())
             .with("sync", log.sync_policy(self.settings.get().commit.sync))
             .with("filesystem", &capabilities.filesystem)
-            .with("device", &capabilities.device)
-            .tell();
+            .with("device", &capabilities.device);
+        self.tell_soon(event);
     }
 
     /// The database does not get this mode.
@@ -49,9 +70,7 @@ impl Database {
     /// The log is poisoned.
     pub(super) fn tell_of_poison(&self, log: &SharedLog) {
         if let Some(why) = log.new_poison() {
-            Event::new(&POISONED, &self.paths.database)
-                .with("why", why)
-                .tell();
+            self.tell_soon(Event::new(&POISONED, &self.paths.database).with("why", why));
         }
     }
 
@@ -65,10 +84,10 @@ impl Database {
         let began = self.recovery_began.take();
         let took = began.map_or(Duration::ZERO, |began| Instant::now() - began);
         if let Some(index) = index.filter(|index| index.last_frame > FrameNo(0)) {
-            Event::new(&RECOVERED, &self.paths.database)
+            let event = Event::new(&RECOVERED, &self.paths.database)
                 .with("frames", index.last_frame.0)
-                .with("us", took.as_micros())
-                .tell();
+                .with("us", took.as_micros());
+            self.untold.borrow_mut().push(event);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Events for an operator: `docs/reference/events.md`.
 
 mod child;
+mod hostile;
 #[path = "../common/rows.rs"]
 mod rows;
 mod scenes;

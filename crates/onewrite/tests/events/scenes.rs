@@ -45,7 +45,7 @@ pub fn play(scene: &str, path: &Path) {
                 sql(&db, "INSERT INTO t VALUES('fast')");
             }
         }
-        other => panic!("no scene {other}"),
+        other => assert!(super::hostile::scene(other, path), "no scene {other}"),
     }
 }
 
@@ -125,6 +125,11 @@ fn device(device: Device) {
 }
 
 fn poisoned(path: &Path) {
+    fail_flushes(path, 3);
+}
+
+/// So many commits whose flush fails.
+pub fn fail_flushes(path: &Path, count: u32) {
     device(Device::Good);
     let db = made(path, "onewrite");
     // Published, and not durable.
@@ -132,7 +137,7 @@ fn poisoned(path: &Path) {
     sql(&db, "INSERT INTO t VALUES('not durable')");
     sql(&db, "PRAGMA synchronous=full");
     device(Device::FailingFlush);
-    for _ in 0..3 {
+    for _ in 0..count {
         db.execute_batch("INSERT INTO t VALUES('lost')")
             .expect_err("the flush fails");
     }

@@ -8,6 +8,7 @@ use super::shm::{db_shm_lock, db_shm_map, db_shm_unmap};
 use super::{await_snapshot, failed, in_buffer, names, out_buffer, shielded, with_writer};
 use crate::vfs::claim::{Claim, Taken};
 use crate::vfs::database::{Database, Opened, Paths};
+use crate::vfs::events::Event;
 use crate::vfs::ffi::{self, SQLITE_NOTFOUND, SQLITE_OK, sqlite3_file, sqlite3_io_methods};
 use crate::vfs::host::{self, Connection, Host};
 use crate::vfs::inner::{Inner, LockLevel};
@@ -218,6 +219,7 @@ unsafe extern "C" fn db_close(file: *mut sqlite3_file) -> c_int {
         if left_guarded {
             convert::end_guard(database.host, &database.paths);
         }
+        database.untold.take().into_iter().for_each(Event::tell);
         code
     })
 }
@@ -326,10 +328,12 @@ unsafe extern "C" fn db_lock(file: *mut sqlite3_file, level: c_int) -> c_int {
         // SAFETY: one of our databases.
         let database = unsafe { database(file) };
         let level = LockLevel(level);
-        if database.lock.get() == LockLevel::NONE && level == LockLevel::SHARED {
-            return database.lock_shared();
-        }
-        database.lock_further(level)
+        let code = match database.lock.get() {
+            LockLevel::NONE if level == LockLevel::SHARED => database.lock_shared(),
+            _ => database.lock_further(level),
+        };
+        database.tell_untold();
+        code
     })
 }
 
@@ -352,6 +356,7 @@ unsafe extern "C" fn db_unlock(file: *mut sqlite3_file, level: c_int) -> c_int {
         }
         let code = database.inner.unlock(LockLevel(level));
         database.lock.set(database.lock.get().min(LockLevel(level)));
+        database.tell_untold();
         code
     })
 }

@@ -66,6 +66,7 @@ pub unsafe extern "C" fn db_shm_lock(
                 if !commits {
                     database.stall_without_commit();
                 }
+                database.tell_untold();
                 code
             }
             WRITE_LOCK => write_lock(database, count, flags),
