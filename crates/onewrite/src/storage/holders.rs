@@ -3,11 +3,15 @@
 //! `fcntl` does not say who holds an open-file-description lock, so this reads `/proc/PID/fdinfo`.
 //! It opens no file that may be locked, and looks at a bounded number of descriptors. It sees the
 //! processes of this user, or as root all, in this PID namespace.
+//!
+//! A file of the same name may have the same inode number on another file system, as in two
+//! containers. Only a descriptor of the same file counts.
 
 use std::fs;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
 /// The most descriptors that one search looks at.
 const MOST_DESCRIPTORS: usize = 16_384;
@@ -61,7 +65,7 @@ fn held(text: &str, inode: u64, bytes: &Range<u64>) -> Vec<u64> {
 /// first. Those that this user may not look at are left out.
 #[must_use]
 pub fn lock_holders(path: &Path, bytes: Range<u64>) -> Vec<Holder> {
-    let Ok(inode) = fs::metadata(path).map(|file| file.ino()) else {
+    let Some((device, inode)) = identity(path) else {
         return Vec::new();
     };
     // One file tells whether there are such locks at all.
@@ -72,6 +76,7 @@ pub fn lock_holders(path: &Path, bytes: Range<u64>) -> Vec<Holder> {
     }
     let mut search = Search {
         name: path.file_name().unwrap_or_default().to_owned(),
+        device,
         inode,
         bytes,
         left: MOST_DESCRIPTORS,
@@ -86,8 +91,16 @@ pub fn lock_holders(path: &Path, bytes: Range<u64>) -> Vec<Holder> {
         .collect()
 }
 
+/// The device and the inode of a file, as the kernel knows them without asking a server.
+fn identity(path: &Path) -> Option<((u32, u32), u64)> {
+    let flags = AtFlags::STATX_DONT_SYNC;
+    let found = statx(CWD, path, flags, StatxFlags::INO).ok()?;
+    Some(((found.stx_dev_major, found.stx_dev_minor), found.stx_ino))
+}
+
 struct Search {
     name: std::ffi::OsString,
+    device: (u32, u32),
     inode: u64,
     bytes: Range<u64>,
     left: usize,
@@ -108,7 +121,10 @@ impl Search {
             }
             let info = process.join("fdinfo").join(entry.file_name());
             let text = fs::read_to_string(info).unwrap_or_default();
-            found.extend(held(&text, self.inode, &self.bytes));
+            let bytes = held(&text, self.inode, &self.bytes);
+            if !bytes.is_empty() && identity(&entry.path()) == Some((self.device, self.inode)) {
+                found.extend(bytes);
+            }
         }
         if found.is_empty() {
             return None;

@@ -11,6 +11,7 @@ use super::inner::LockLevel;
 use super::locks::Held;
 use super::settings::InUse;
 use super::synchronous::name_of;
+use super::tell::Reader;
 use super::thunks;
 use crate::checkpoint::{self, cost::Cost};
 use crate::commit::SharedLog;
@@ -102,6 +103,8 @@ struct LogStatus<'a> {
     frame_bytes: u64,
     /// The last frame in the wal-index, while it is mapped.
     frames: Option<u32>,
+    /// The processes that read an older state, and so hold a checkpoint up.
+    readers_behind: Vec<Reader>,
     log_bytes: Option<u64>,
     frame_memory_max_bytes: usize,
     #[serde(flatten)]
@@ -267,6 +270,7 @@ fn log_status<'a>(database: &Database, log: &'a Arc<SharedLog>) -> LogStatus<'a>
         block_bytes: log.geometry().unit(),
         frame_bytes: log.geometry().slot_bytes(),
         frames: database.inner.index_view().map(|index| index.last_frame.0),
+        readers_behind: database.readers_behind(),
         log_bytes: file.size().ok(),
         frame_memory_max_bytes: MAX_BYTES,
         io: file.counters().snapshot(),

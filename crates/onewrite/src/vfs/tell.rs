@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::company::{FIRST_READ_LOCK, LOG_READ_LOCKS};
 use super::database::Database;
 use super::events::{CHECKPOINT_HELD, Event, MODE_ENTERED, MODE_REFUSED, POISONED, RECOVERED};
@@ -19,11 +21,12 @@ use crate::wal::{FrameNo, IndexView};
 const FIRST_LOCK_BYTE: u64 = 120;
 
 /// A reader that holds a checkpoint up.
-struct Reader {
-    /// The last frame that it sees.
-    frame: FrameNo,
+#[derive(Serialize)]
+pub struct Reader {
     pid: u32,
     program: String,
+    /// The last frame that it sees.
+    frame: u32,
 }
 
 impl Database {
@@ -144,6 +147,12 @@ impl Database {
         old.map(|(_, mark)| mark).min()
     }
 
+    /// The processes that read an older state than the last commit's, as far as this user can see them.
+    pub(super) fn readers_behind(&self) -> Vec<Reader> {
+        let index = self.inner.index_view();
+        index.map_or_else(Vec::new, |index| self.readers_before(index.last_frame))
+    }
+
     fn readers_before(&self, frame: FrameNo) -> Vec<Reader> {
         let Some(index) = self.inner.index() else {
             return Vec::new();
@@ -157,7 +166,7 @@ impl Database {
                 .iter()
                 .map(|byte| index.read_mark((byte - first) as usize));
             Some(Reader {
-                frame: marks.filter(|mark| *mark < frame).min()?,
+                frame: marks.filter(|mark| *mark < frame).min()?.0,
                 pid: holder.pid,
                 program: holder.program,
             })
