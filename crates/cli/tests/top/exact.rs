@@ -48,7 +48,8 @@ fn bytes_and_commits_are_exact(file_system: FileSystem) {
         std::fs::create_dir(&dir).expect("a directory");
         dir.join(name)
     };
-    let [wal, delete, linked, node] = ["wal.db", "delete.db", "linked.db", "node.db"].map(path);
+    let [wal, delete, linked, node, go] =
+        ["wal.db", "delete.db", "linked.db", "node.db", "go.db"].map(path);
     let mut programs = vec![
         (&wal, "wal", Program::python(&wal, "wal", COMMITS)),
         (
@@ -60,6 +61,8 @@ fn bytes_and_commits_are_exact(file_system: FileSystem) {
     ];
     let of_node = Program::node(&node, "wal", COMMITS);
     programs.extend(of_node.map(|program| (&node, "wal", program)));
+    let of_go = Program::in_go(&go, "delete", COMMITS);
+    programs.extend(of_go.map(|program| (&go, "delete", program)));
     let dir = File::open(root).expect("the root");
     let from = Mark::settled(scratch.device(), &dir).expect("an idle device");
     start.0.send(()).expect("a receiver");

@@ -1,9 +1,9 @@
-//! Programs that commit a given number of times: Python with the system's SQLite, this test with
-//! SQLite linked statically, and Node where it has SQLite.
+//! Programs that commit a given number of times: Python with the system's SQLite, Node with its own,
+//! and two that have SQLite linked statically: this test, and one in Go (go/main.go).
 #![allow(dead_code)] // not every test that includes this module needs all of it
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// Opens, waits for a line, commits, and waits for the end of its input.
@@ -13,7 +13,7 @@ path, mode, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 db = sqlite3.connect(path, isolation_level=None)
 db.execute('PRAGMA journal_mode=' + mode)
 db.execute('PRAGMA synchronous=FULL')
-db.execute('CREATE TABLE t(x)')
+db.execute('CREATE TABLE IF NOT EXISTS t(x)')
 print('ready', flush=True)
 sys.stdin.readline()
 for i in range(count):
@@ -37,6 +37,13 @@ process.stdin.once('data', () => {
 
 /// The variable that makes this test the program with a statically linked SQLite.
 const WRITER: &str = "ONEWRITE_TOP_WRITER";
+
+/// Where scripts put programs.
+fn target(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../target")
+        .join(name)
+}
 
 /// A program that has opened its database.
 pub struct Program {
@@ -66,21 +73,36 @@ impl Program {
         Self::start(command.env(WRITER, job))
     }
 
-    /// Node, if it has SQLite.
+    /// Node, of this machine or from npm, if one has SQLite.
     pub fn node(database: &Path, mode: &str, count: u32) -> Option<Self> {
-        let has = Command::new("node")
-            .args(["-e", "require('node:sqlite')"])
-            .stderr(Stdio::null())
-            .status();
-        has.is_ok_and(|status| status.success()).then(|| {
-            let mut command = Command::new("node");
-            command.args(["-e", NODE]).arg(database);
-            Self::start(
-                command
-                    .args([mode, &count.to_string()])
-                    .stderr(Stdio::null()),
-            )
-        })
+        let has_sqlite = |node: &PathBuf| {
+            let asked = Command::new(node)
+                .args(["-e", "require('node:sqlite')"])
+                .stderr(Stdio::null())
+                .status();
+            asked.is_ok_and(|status| status.success())
+        };
+        let from_npm = target("node-package/node_modules/node-24/bin/node");
+        let Some(node) = [from_npm, "node".into()].into_iter().find(has_sqlite) else {
+            println!("SKIPPED: no Node with SQLite: run scripts/node-and-go");
+            return None;
+        };
+        let mut command = Command::new(node);
+        command.args(["-e", NODE]).arg(database);
+        command.args([mode, &count.to_string()]);
+        Some(Self::start(command.stderr(Stdio::null())))
+    }
+
+    /// A program in Go.
+    pub fn in_go(database: &Path, mode: &str, count: u32) -> Option<Self> {
+        let program = target("go-package/top");
+        if !program.exists() {
+            println!("SKIPPED: no program in Go: run scripts/node-and-go");
+            return None;
+        }
+        let mut command = Command::new(program);
+        command.arg(database).args([mode, &count.to_string()]);
+        Some(Self::start(&mut command))
     }
 
     pub fn start(command: &mut Command) -> Self {
