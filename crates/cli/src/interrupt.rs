@@ -40,6 +40,6 @@ pub fn exit_code(code: ExitCode) -> ExitCode {
     if !is_requested() {
         return code;
     }
-    eprintln!("onewrite: stopped");
+    crate::say(format_args!("onewrite: stopped"));
     ExitCode::from(EXIT_CODE)
 }

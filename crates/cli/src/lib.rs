@@ -24,6 +24,7 @@ pub mod place;
 pub mod preload;
 pub mod progress;
 pub mod record;
+mod regular;
 pub mod replay;
 pub mod run;
 pub mod salvage;
@@ -34,6 +35,7 @@ pub mod top;
 pub mod trace;
 pub mod verify;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// The result of a subcommand: an exit code, or the text of an error.
@@ -45,12 +47,18 @@ pub fn exit(program: &str, outcome: Outcome) -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(_) if interrupt::is_requested() => {
-            eprintln!("{program}: stopped");
+            say(format_args!("{program}: stopped"));
             ExitCode::from(interrupt::EXIT_CODE)
         }
         Err(message) => {
-            eprintln!("{program}: {message}");
+            say(format_args!("{program}: {message}"));
             ExitCode::FAILURE
         }
     }
+}
+
+/// Prints a line on standard error. Where that is gone, as after the terminal was closed, `eprintln`
+/// would be a panic.
+fn say(line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{line}");
 }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{can_make, onewrite, path, text};
+use onewrite_common::files::{COMPANIONS, companion};
 use onewrite_iotrace::scratch::{FileSystem, LoopDevice, Mounted, private_mounts};
 use programs::Program;
 use serde_json::Value;
@@ -134,6 +135,16 @@ fn planted_settings_are_found_and_nothing_on_a_good_ext4() {
     }
 }
 
+/// The version of the SQLite that wrote a database last, from the header.
+fn written_by(database: &Path) -> String {
+    let bytes = fs::read(database).expect("a database");
+    let number = bytes[96..]
+        .first_chunk()
+        .map_or(0, |word| u32::from_be_bytes(*word));
+    let (major, minor) = (number / 1_000_000, number / 1000 % 1000);
+    format!("{major}.{minor}.{}", number % 1000)
+}
+
 #[test]
 fn programs_are_told_with_their_sqlite() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -141,6 +152,8 @@ fn programs_are_told_with_their_sqlite() {
     let (of_python, of_linked) = (root.join("python.db"), root.join("linked.db"));
     let python = Program::python(&of_python, "wal", 1);
     let linked = Program::linked(&of_linked, "delete", 1);
+    let of_go = root.join("go.db");
+    let go = Program::in_go(&of_go, "wal", 1);
     let document = scan(&[path(&root)]);
     let version = Command::new("python3")
         .args(["-c", "import sqlite3; print(sqlite3.sqlite_version)"])
@@ -156,11 +169,92 @@ fn programs_are_told_with_their_sqlite() {
     };
     of(&of_python, &python, &version);
     of(&of_linked, &linked, rusqlite::version());
+    if let Some(go) = &go {
+        let programs = entry(&document, &of_go)["programs"]
+            .as_array()
+            .expect("a list");
+        assert_eq!(programs.len(), 1, "{document:#}");
+        assert_eq!(programs[0]["pid"], go.pid(), "{document:#}");
+        let version = programs[0]["sqlite"][0]["version"]
+            .as_str()
+            .expect("a version");
+        assert_eq!(written_by(&of_go), version);
+    }
     let faults = onewrite::wal::faults::Fault::of(&version);
     let is_faulty = faults.contains(&onewrite::wal::faults::Fault::WalReset);
     let entry = entry(&document, &of_python);
     assert_eq!(entry["journal_mode"], "wal");
     assert_eq!(keys(entry).contains(&"wal_reset"), is_faulty, "{entry:#}");
+}
+
+/// Named pipes where files are expected, a loop of links, a socket, files that only begin as databases:
+/// none of these makes it wait or fail.
+#[test]
+fn whatever_lies_in_a_directory_the_others_are_found() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let root = dir.path().canonicalize().expect("a path");
+    let good = make_database(&root);
+    for (number, suffix) in COMPANIONS.iter().enumerate() {
+        for (kind, mode) in [("wal", "PRAGMA journal_mode=wal"), ("delete", "SELECT 1")] {
+            let file = root.join(format!("{kind}{number}.db"));
+            let database = rusqlite::Connection::open(&file).expect("a database");
+            let made = database.execute_batch(&format!("CREATE TABLE t(x); {mode}"));
+            made.expect("a table");
+            drop(database);
+            make_pipe(&companion(&file, suffix));
+        }
+    }
+    make_pipe(&root.join("pipe.db"));
+    let link = |from: &Path, to: PathBuf| std::os::unix::fs::symlink(from, to).expect("a link");
+    link(&root, root.join("loop"));
+    link(&root.join("none"), root.join("nowhere.db"));
+    link(&good, root.join("again.db"));
+    let _socket = std::os::unix::net::UnixListener::bind(root.join("socket")).expect("a socket");
+    for (name, length) in [("magic.db", 16), ("short.db", 99), ("full.db", 100)] {
+        let mut bytes = b"SQLite format 3\0".to_vec();
+        bytes.resize(length, 0xff);
+        fs::write(root.join(name), bytes).expect("a file");
+    }
+    let run = |args: &[&str]| {
+        let mut command = Command::new("timeout");
+        // It could not see another signal while it waits.
+        command.args(["--signal=KILL", "60", env!("CARGO_BIN_EXE_onewrite")]);
+        let output = command.args(args).output().expect("timeout");
+        assert!(
+            !output.status.code().is_none_or(|code| code == 137),
+            "{args:?} hangs"
+        );
+        output
+    };
+    let output = run(&["scan", path(&root), "--json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).expect("one JSON document");
+    let found = |name: &str| {
+        let databases = document["databases"].as_array().expect("a list").iter();
+        databases
+            .filter(|entry| entry["path"] == path(&root.join(name)))
+            .count()
+    };
+    assert_eq!(found("app.db"), 1, "{document:#}");
+    for number in 0..COMPANIONS.len() {
+        for kind in ["wal", "delete"] {
+            let name = format!("{kind}{number}.db");
+            assert_eq!(found(&name), 1, "{name} in {document:#}");
+            for command in ["inspect", "verify"] {
+                run(&[command, path(&root.join(&name))]);
+            }
+        }
+    }
+    assert_eq!(
+        (found("pipe.db"), found("again.db")),
+        (0, 0),
+        "{document:#}"
+    );
+}
+
+fn make_pipe(path: &Path) {
+    let mode = rustix::fs::Mode::RWXU;
+    rustix::fs::mkfifoat(rustix::fs::CWD, path, mode).expect("a pipe");
 }
 
 #[test]

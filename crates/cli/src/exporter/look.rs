@@ -125,17 +125,18 @@ impl Database<'_> {
             return;
         };
         let last = progress.last_frame;
-        let oldest = progress.behind().min();
+        let oldest = progress.behind.first().map(|mark| mark.frame);
         for (metric, value) in [
             (&m::LOG_FRAMES, last),
             (&m::BEHIND, last.saturating_sub(progress.checkpointed)),
             (&m::READERS, progress.readers.len() as u32),
-            (&m::OLD_READERS, progress.behind().count() as u32),
+            (&m::OLD_READERS, progress.behind.len() as u32),
             (&m::READER_LAG, oldest.map_or(0, |oldest| last - oldest)),
         ] {
             self.number(metric, value.into());
         }
-        if let [reader, ..] = &users::oldest_readers(database, &progress)[..] {
+        // Several marks may be as old as the first.
+        if let [reader, ..] = &users::readers_with(database, &progress.behind)[..] {
             self.number(&m::OLDEST_READER_PID, reader.pid.into());
         }
     }

@@ -1,9 +1,9 @@
 //! The fields of a database's header that onewrite uses.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use crate::regular::open_regular;
 use onewrite::log::LogId;
 use onewrite::wal::PageSize;
 use onewrite::{DATABASE_HEADER_BYTES, guarded_by};
@@ -32,7 +32,7 @@ impl DatabaseHeader {
     /// `None` where the file cannot be read, or is no database.
     pub fn read(path: &Path) -> Option<DatabaseHeader> {
         let mut head = Vec::new();
-        let file = File::open(path).ok()?;
+        let file = open_regular(path).ok()?;
         file.take(DATABASE_HEADER_BYTES as u64)
             .read_to_end(&mut head)
             .ok()?;

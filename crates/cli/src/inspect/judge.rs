@@ -10,6 +10,7 @@ use onewrite::log::scan::{Survey, Verdict};
 
 use super::report::{Report, counted};
 use super::users::{self, Published};
+use crate::regular::open_regular;
 
 /// The database of a log, and its users.
 pub struct Owner {
@@ -52,7 +53,7 @@ impl Owner {
 
     /// The database, to look for pages that an exchange moved there.
     pub fn file(&self) -> Option<File> {
-        File::open(self.database.as_ref()?).ok()
+        open_regular(self.database.as_ref()?).ok()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Reads the files, and finds what is wrong with them.
 
 pub use onewrite_common::files::companion;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,6 +20,7 @@ use super::listing::Listing;
 use super::report::{self, Database, Frames, Header, Kind, Log, Report, hex};
 use super::users::Published;
 use super::{advice, users};
+use crate::regular::open_regular;
 
 /// A database in use may become guarded, or its log start again, between two looks. A problem is
 /// reported once this many looks in a row have found one.
@@ -88,14 +89,7 @@ fn look(file: &Path, path: &Path, wanted: Wanted) -> io::Result<Report> {
 
 /// The first bytes of a file, up to a database header's, and its size.
 fn head_of(path: &Path) -> io::Result<(Vec<u8>, u64)> {
-    // A FIFO or a device is not even opened.
-    if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "not a regular file",
-        ));
-    }
-    let file = File::open(path)?;
+    let file = open_regular(path)?;
     let size = file.metadata()?.len();
     let mut head = Vec::new();
     file.take(DATABASE_HEADER_BYTES as u64)

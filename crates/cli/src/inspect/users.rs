@@ -4,7 +4,6 @@
 //! connection of this process may have the database open: closing a descriptor would drop SQLite's
 //! locks.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -12,6 +11,7 @@ use onewrite::log::shared;
 use onewrite::storage::{Holder, is_byte_locked, lock_holders};
 
 use super::look::companion;
+use crate::regular::open_regular;
 
 /// A byte of the database that SQLite locks with every lock it takes: the first of the range for
 /// SHARED.
@@ -56,16 +56,30 @@ pub struct Progress {
     /// The last frame that the readers of each read mark in use see; `None` for those that read the
     /// database alone.
     pub readers: Vec<Option<u32>>,
-    /// The byte of `-shm` that the oldest reader behind the last frame locks.
-    oldest: Option<i32>,
+    /// The generation's salts.
+    pub salts: [u8; 8],
+    /// The read marks in use that are older than the last frame.
+    pub behind: Vec<Mark>,
 }
 
-impl Progress {
-    /// The read marks that are older than the last frame.
-    pub fn behind(&self) -> impl Iterator<Item = u32> {
-        let marks = self.readers.iter().copied().flatten();
-        marks.filter(|mark| *mark < self.last_frame)
-    }
+/// A read mark in use.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Mark {
+    /// The last frame that its readers see.
+    pub frame: u32,
+    /// The byte of `-shm` that they lock.
+    byte: i32,
+}
+
+/// A process that reads an older state than that of the last commit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reader {
+    /// Its number.
+    pub pid: u32,
+    /// The name of its program.
+    pub program: String,
+    /// The last frame that it sees.
+    pub frame: u32,
 }
 
 /// Whether another process has the database open, as far as locks show. In a rollback mode they
@@ -74,10 +88,10 @@ impl Progress {
 /// # Errors
 /// A file cannot be opened.
 pub fn has_users(database: &Path) -> io::Result<bool> {
-    if is_byte_locked(File::open(database)?, SHARED_BYTE)? {
+    if is_byte_locked(open_regular(database)?, SHARED_BYTE)? {
         return Ok(true);
     }
-    match File::open(companion(database, "-shm")) {
+    match open_regular(companion(database, "-shm")) {
         Ok(index) => is_byte_locked(index, INDEX_BYTE),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(e) => Err(e),
@@ -89,7 +103,7 @@ pub fn published(database: &Path) -> Option<Published> {
     let path = companion(database, "-shm");
     (0..READS).find_map(|_| {
         let mut bytes = [0; 2 * INDEX_HEADER_BYTES];
-        File::open(&path).ok()?.read_exact(&mut bytes).ok()?;
+        open_regular(&path).ok()?.read_exact(&mut bytes).ok()?;
         parse(&bytes, is_of_this_run(database))
     })
 }
@@ -99,34 +113,53 @@ pub fn progress(database: &Path) -> Option<Progress> {
     let path = companion(database, "-shm");
     (0..READS).find_map(|_| {
         let mut bytes = [0; INDEX_BYTES];
-        File::open(&path).ok()?.read_exact(&mut bytes).ok()?;
+        open_regular(&path).ok()?.read_exact(&mut bytes).ok()?;
         let published = parse(bytes.first_chunk()?, false)?;
-        let is_held = |byte| File::open(&path).and_then(|index| is_byte_locked(index, byte));
+        let is_held = |byte| open_regular(&path).and_then(|index| is_byte_locked(index, byte));
         let held = READ_BYTES
             .enumerate()
             .filter(|(_, byte)| is_held(*byte).unwrap_or(false));
         // The first mark is for readers that need no frame.
         let frame = |mark| (mark > 0).then(|| word(&bytes, READ_MARKS_AT + 4 * mark));
         let held: Vec<_> = held.map(|(mark, byte)| (frame(mark), byte)).collect();
-        let behind = held.iter().filter_map(|(frame, byte)| {
-            Some((frame.filter(|it| *it < published.last_frame)?, *byte))
-        });
+        let mut behind: Vec<Mark> = held
+            .iter()
+            .filter_map(|(frame, byte)| {
+                let frame = frame.filter(|it| *it < published.last_frame)?;
+                Some(Mark { frame, byte: *byte })
+            })
+            .collect();
+        behind.sort_unstable();
         Some(Progress {
             last_frame: published.last_frame,
             checkpointed: word(&bytes, BACKFILLED_AT),
-            oldest: behind.min().map(|(_, byte)| byte),
+            salts: published.salts,
+            behind,
             readers: held.into_iter().map(|(frame, _)| frame).collect(),
         })
     })
 }
 
-/// The processes that read with the oldest read mark, if it is behind the last frame, as far as this
-/// user can see them.
-pub fn oldest_readers(database: &Path, progress: &Progress) -> Vec<Holder> {
-    let byte = progress.oldest.and_then(|byte| u64::try_from(byte).ok());
-    byte.map_or_else(Vec::new, |byte| {
-        lock_holders(&companion(database, "-shm"), byte..byte + 1)
-    })
+/// The processes that read with these read marks, as far as this user can see them. The oldest comes
+/// first.
+pub fn readers_with(database: &Path, marks: &[Mark]) -> Vec<Reader> {
+    if marks.is_empty() {
+        return Vec::new();
+    }
+    let bytes = READ_BYTES.start.unsigned_abs().into()..READ_BYTES.end.unsigned_abs().into();
+    let reader = |holder: Holder| {
+        let holds = |mark: &&Mark| holder.bytes.contains(&u64::from(mark.byte.unsigned_abs()));
+        let frame = marks.iter().filter(holds).map(|mark| mark.frame).min()?;
+        Some(Reader {
+            pid: holder.pid,
+            program: holder.program,
+            frame,
+        })
+    };
+    let holders = lock_holders(&companion(database, "-shm"), bytes);
+    let mut readers: Vec<Reader> = holders.into_iter().filter_map(reader).collect();
+    readers.sort_by_key(|reader| reader.frame);
+    readers
 }
 
 /// A word in the machine's byte order; 0 beyond the end.
@@ -138,7 +171,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 /// Whether a process has used a onewrite log of this database in this run of the system.
 fn is_of_this_run(database: &Path) -> bool {
     let mut begin = [0; 8];
-    File::open(companion(database, "-onewrite-shm"))
+    open_regular(companion(database, "-onewrite-shm"))
         .and_then(|mut page| page.read_exact(&mut begin))
         .is_ok_and(|()| shared::is_of_this_run(&begin))
 }

@@ -4,7 +4,7 @@
 //! header (the change counter) in a rollback mode. This code reads both once a second. It opens the
 //! files through `/proc/PID/root`, so that it finds those of containers.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::Read;
 use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ use onewrite::log::header::HEADER_BYTES;
 use onewrite_common::files::companion;
 
 use crate::inspect::{DatabaseHeader, users};
+use crate::regular::open_regular;
 
 /// A file's identity while it exists.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -97,6 +98,13 @@ pub struct Database {
     /// The rollback journal was missing at a look: it is deleted after each commit.
     is_deleting: bool,
     sample: Option<Sample>,
+    /// Those that held a checkpoint up when that was last seen.
+    pub holders: Vec<users::Reader>,
+    /// The last frame at that time.
+    pub held_at: u32,
+    /// Looks that saw a checkpoint held up.
+    pub held_looks: u64,
+    marks: ([u8; 8], Vec<users::Mark>),
 }
 
 impl Database {
@@ -118,6 +126,10 @@ impl Database {
             opener: pid,
             is_deleting: false,
             sample: None,
+            holders: Vec::new(),
+            held_at: 0,
+            held_looks: 0,
+            marks: Default::default(),
         }
     }
 
@@ -169,7 +181,26 @@ impl Database {
                 self.mode = "delete".to_owned();
             }
         }
+        self.look_at_readers(&here, sample.index.is_some());
         self.sample = Some(sample);
+    }
+
+    /// A reader of a moment holds nothing up: only a read mark that is behind at two looks counts.
+    fn look_at_readers(&mut self, here: &Path, has_index: bool) {
+        let progress = has_index.then(|| users::progress(here)).flatten();
+        let Some(progress) = progress else {
+            self.marks = Default::default();
+            return;
+        };
+        let (salts, before) = &self.marks;
+        let is_old = |mark: &&users::Mark| *salts == progress.salts && before.contains(mark);
+        let old: Vec<_> = progress.behind.iter().filter(is_old).copied().collect();
+        if !old.is_empty() {
+            self.holders = users::readers_with(here, &old);
+            self.held_at = progress.last_frame;
+            self.held_looks += 1;
+        }
+        self.marks = (progress.salts, progress.behind);
     }
 
     fn count(&mut self, before: &Sample, now: &Sample) {
@@ -253,7 +284,7 @@ fn mode(here: &Path, header: &DatabaseHeader) -> (String, u64) {
 /// The mode that a log of onewrite names.
 fn remembered(log: &Path) -> Option<String> {
     let mut head = [0; HEADER_BYTES];
-    let mut file = File::open(log).ok()?;
+    let mut file = open_regular(log).ok()?;
     let read = file.read(&mut head).ok()?;
     let header = LogHeader::parse(head.get(..read)?).ok()?;
     Some(header.mode.name().to_owned())
@@ -262,7 +293,7 @@ fn remembered(log: &Path) -> Option<String> {
 /// Whether a rollback journal begins with zeros, as `persist` leaves it after a commit.
 fn is_zeroed(journal: &Path) -> bool {
     let mut head = [1; 8];
-    let read = File::open(journal).and_then(|mut file| file.read_exact(&mut head));
+    let read = open_regular(journal).and_then(|mut file| file.read_exact(&mut head));
     read.is_ok() && head == [0; 8]
 }
 

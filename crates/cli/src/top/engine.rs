@@ -62,6 +62,8 @@ pub struct Snapshot {
     pub sums: HashMap<Pair, Sums>,
     /// The commits of each database.
     pub commits: Vec<(u64, Source)>,
+    /// Looks at each database that saw a checkpoint held up.
+    pub held: Vec<u64>,
 }
 
 /// See the module.
@@ -328,6 +330,7 @@ impl Engine {
             at: Instant::now(),
             sums: self.ledger.sums.clone(),
             commits: self.databases.all.iter().enumerate().map(counted).collect(),
+            held: self.databases.all.iter().map(|it| it.held_looks).collect(),
         }
     }
 

@@ -20,6 +20,7 @@ use rustix::fs::{major, minor};
 
 use super::databases::{Database, FileId, seen_by};
 use super::ledger::FileOf;
+use crate::regular::open_regular;
 
 /// The descriptors of a program that writes are looked up again after this time.
 const AGE: Duration = Duration::from_secs(1);
@@ -352,11 +353,9 @@ fn candidates(path: &Path) -> impl Iterator<Item = (PathBuf, Kind)> + use<> {
 pub fn is_database(path: &Path) -> bool {
     use std::io::Read;
     let mut head = [0; 16];
-    let is_file = fs::metadata(path).is_ok_and(|meta| meta.is_file());
-    is_file
-        && fs::File::open(path)
-            .and_then(|mut file| file.read_exact(&mut head))
-            .is_ok_and(|()| &head == b"SQLite format 3\0")
+    open_regular(path)
+        .and_then(|mut file| file.read_exact(&mut head))
+        .is_ok_and(|()| &head == b"SQLite format 3\0")
 }
 
 /// A file that was removed meanwhile, as a rollback journal is.

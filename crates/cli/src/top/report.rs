@@ -11,6 +11,7 @@ use super::engine::{Engine, Snapshot};
 use super::estimate::{Estimate, Facts};
 use super::ledger::{Pair, Sums};
 use super::processes::Process;
+use crate::inspect::users::Reader;
 
 /// Version of the JSON document.
 const VERSION: u32 = 1;
@@ -70,8 +71,23 @@ pub struct OfDatabase {
     pub figures: Figures,
     /// The cost of a commit in other modes; null where it is not known.
     pub estimate: Option<Estimate>,
+    /// Seconds in which a reader of an old state held the checkpoint up.
+    pub checkpoint_held_s: u64,
+    /// The processes of these readers when that was last seen, the oldest first.
+    pub checkpoint_held_by: Vec<OfReader>,
     /// The programs, the busiest first.
     pub programs: Vec<OfProgram>,
+}
+
+/// A process that holds a checkpoint up.
+#[derive(Clone, Debug, Serialize)]
+pub struct OfReader {
+    /// The process.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// Frames in the log that it does not see.
+    pub frames_behind: u32,
 }
 
 /// A program's part.
@@ -200,6 +216,7 @@ impl Report {
             at: engine.begin,
             sums: HashMap::new(),
             commits: Vec::new(),
+            held: Vec::new(),
         };
         Self::between(engine, &begin, &now)
     }
@@ -259,6 +276,8 @@ fn of_database(
         all.add(sums);
     }
     let figures = Figures::of(commits, engine.is_traced().then_some(&all), time);
+    let held = |snapshot: &Snapshot| snapshot.held.get(number).copied().unwrap_or(0);
+    let held = held(to).saturating_sub(held(from));
     OfDatabase {
         path: database.path.display().to_string(),
         file_system: database.file_system.clone(),
@@ -268,9 +287,25 @@ fn of_database(
         log_size: database.log_bytes,
         commits_from: source,
         estimate: estimate(engine, database, &figures),
+        // A look is a second.
+        checkpoint_held_s: held,
+        checkpoint_held_by: if held > 0 {
+            holders(database)
+        } else {
+            Vec::new()
+        },
         programs: programs(engine, number, &parts, commits, time),
         figures,
     }
+}
+
+fn holders(database: &Database) -> Vec<OfReader> {
+    let of = |reader: &Reader| OfReader {
+        pid: reader.pid,
+        name: reader.program.clone(),
+        frames_behind: database.held_at.saturating_sub(reader.frame),
+    };
+    database.holders.iter().map(of).collect()
 }
 
 /// The cost of each program between two moments.
@@ -455,6 +490,8 @@ impl Report {
             commits_from: Source::WalIndex,
             figures: figures.clone(),
             estimate: None,
+            checkpoint_held_s: 0,
+            checkpoint_held_by: Vec::new(),
             programs: vec![OfProgram {
                 pid: Some(7),
                 processes: 1,

@@ -1,8 +1,9 @@
 //! The report for people: one line for each program and database, and what it would cost otherwise.
 
 use super::databases::Source;
-use super::report::{Figures, OfDatabase, OfProgram, Report};
+use super::report::{Figures, OfDatabase, OfProgram, OfReader, Report};
 use super::words::{bytes, bytes_or_none, milliseconds, per_second, percent, shortened, small};
+use crate::html::grouped;
 use crate::text_table::{NONE, TextTable};
 
 /// The longest path in a table; the JSON document has it whole.
@@ -155,12 +156,33 @@ fn estimates(report: &Report) -> TextTable {
     table
 }
 
+/// The readers that held a checkpoint up.
+pub fn held(database: &OfDatabase) -> Option<String> {
+    let seconds = Some(database.checkpoint_held_s).filter(|seconds| *seconds > 0)?;
+    let by = |reader: &OfReader| {
+        let (name, pid, behind) = (&reader.name, reader.pid, reader.frames_behind);
+        format!("{name} ({pid}), {} frames behind", grouped(behind.into()))
+    };
+    let readers: Vec<String> = database.checkpoint_held_by.iter().map(by).collect();
+    let readers = match readers.is_empty() {
+        true => "a process that this user cannot see".to_owned(),
+        false => readers.join("; "),
+    };
+    let path = shortened(&database.path, PATH);
+    Some(format!(
+        "the checkpoint of {path} was held up for {seconds} s, by a reader of an old state: {readers}"
+    ))
+}
+
 /// Facts that the reader should know, in lines.
 pub fn closing(report: &Report) -> String {
     let mut text = String::new();
     let is_estimated = |database: &OfDatabase| database.commits_from == Source::Flushes;
     if report.databases.iter().any(is_estimated) {
         text.push_str("~ estimated from flushes: SQLite's own count was not there all the time\n");
+    }
+    for line in report.databases.iter().filter_map(held) {
+        text.push_str(&format!("{line}\n"));
     }
     if report.lost_events > 0 {
         text.push_str(&format!(

@@ -1,7 +1,7 @@
 //! The surroundings of a database: set-aside logs, a hot journal, and a file shorter than its
 //! header says.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -11,6 +11,7 @@ use onewrite::log::scan::{OpenedLog, Survey, Writers};
 use super::report::{Orphan, Report};
 use crate::inspect::look::companion;
 use crate::inspect::{advice, counted};
+use crate::regular::open_regular;
 
 /// At most this many set-aside logs are read; the others are counted.
 const MOST_ORPHANS: usize = 100;
@@ -50,7 +51,7 @@ fn journal(path: &Path, report: &mut Report) -> io::Result<()> {
 /// It cannot be read.
 pub fn is_hot_journal(journal: &Path) -> io::Result<bool> {
     let mut magic = [0; 8];
-    match File::open(journal).and_then(|mut file| file.read_exact(&mut magic)) {
+    match open_regular(journal).and_then(|mut file| file.read_exact(&mut magic)) {
         Ok(()) => Ok(magic == JOURNAL_MAGIC),
         Err(e) if is_absent(&e) => Ok(false),
         Err(e) => Err(named(journal, e)),

@@ -1,12 +1,14 @@
 //! `onewrite top` names each program and database that is written to. Its commits are those that the
 //! programs count, its bytes those that the device counts ([`exact`]). A killed one leaves nothing
-//! running, and users without root learn what can be known ([`people`]).
+//! running, and users without root learn what can be known ([`people`]). It names those that hold a
+//! checkpoint up ([`readers`]).
 
 #[path = "../common/mod.rs"]
 mod common;
 mod exact;
 mod people;
 mod programs;
+mod readers;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

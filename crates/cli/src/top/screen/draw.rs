@@ -13,7 +13,7 @@ use ratatui::widgets::{
 
 use super::state::{Line, State};
 use crate::top::report::OfDatabase;
-use crate::top::table::{cells_of, of_processes};
+use crate::top::table::{cells_of, held, of_processes};
 use crate::top::words::{bytes, bytes_or_none, per_second, shortened, small};
 
 /// A column: its head, its width, and the narrowest terminal that shows it. The path of the database
@@ -207,7 +207,7 @@ fn cells(line: &Line<'_>, path: usize) -> Vec<String> {
 fn one(frame: &mut Frame<'_>, area: Rect, state: &State, path: &str) {
     let database = state.report.databases.iter().find(|d| d.path == path);
     let areas = Layout::vertical([
-        Constraint::Length(5),
+        Constraint::Length(6),
         Constraint::Fill(1),
         Constraint::Fill(1),
     ]);
@@ -237,12 +237,13 @@ fn facts_of(database: &OfDatabase) -> String {
     format!(
         "{}\n{} on {}, journal_mode={}, log {log}\n\
          {commits} commits/s, {a_commit} and {flushes} flushes each, {journal} journaling, {day} a day\n\
-         flush p50 {p50} ms, p99 {p99} ms\n{}",
+         flush p50 {p50} ms, p99 {p99} ms\n{}\n{}",
         database.path,
         database.file_system,
         database.device.as_deref().unwrap_or("no device"),
         database.journal_mode,
         programs.collect::<Vec<_>>().join(", "),
+        held(database).unwrap_or_default(),
     )
 }
 
