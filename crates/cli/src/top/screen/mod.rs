@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::engine::{Engine, TICK};
 use crate::interrupt;
@@ -22,7 +23,8 @@ pub fn show(engine: &mut Engine, time: Option<Duration>) -> Result<(), String> {
     let mut terminal = ratatui::try_init()
         .map_err(|error| format!("no screen: {error}; --once prints a table"))?;
     let shown = run(&mut terminal, engine, time);
-    ratatui::restore();
+    // The terminal may be gone. To say so, as `restore` does, would then be a panic.
+    let _ = ratatui::try_restore();
     shown
 }
 
@@ -46,11 +48,28 @@ fn run(
     }
 }
 
+/// Waits a while for the terminal; whether it is gone. The library for keys would read its end again
+/// and again, and never return.
+fn is_gone() -> bool {
+    let output = std::io::stdout();
+    let mut terminal = [PollFd::new(&output, PollFlags::IN)];
+    let tick = Timespec::try_from(TICK).ok();
+    // A signal, as for another size, ends the wait.
+    let found = rustix::event::poll(&mut terminal, tick.as_ref());
+    found.is_ok()
+        && terminal[0]
+            .revents()
+            .intersects(PollFlags::HUP | PollFlags::ERR)
+}
+
 /// Waits for a key, or for new figures.
 fn wait(engine: &mut Engine, state: &mut State) -> Result<Next, String> {
     let failed = |error: std::io::Error| format!("cannot read the keyboard: {error}");
     loop {
-        if event::poll(TICK).map_err(failed)? {
+        if is_gone() {
+            return Ok(Next::Quit);
+        }
+        if event::poll(Duration::ZERO).map_err(failed)? {
             match event::read().map_err(failed)? {
                 Event::Key(key) if key.kind == KeyEventKind::Press => return Ok(state.press(key)),
                 Event::Resize(..) => return Ok(Next::Draw),
