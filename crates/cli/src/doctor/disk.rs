@@ -8,9 +8,23 @@ use std::path::{Path, PathBuf};
 
 use super::hazards::Disk;
 
+/// The unit of sizes in sysfs, whatever the disk's own sectors have.
+const SECTOR_BYTES: u64 = 512;
+
 /// The facts about the disk of a device such as `sda1`.
 pub fn of(device: &str) -> Disk {
     of_class(Path::new("/sys/class/block"), device)
+}
+
+/// Bytes of the whole disk that a device such as `sda1` is a part of.
+pub(crate) fn size_of(device: &str) -> Option<u64> {
+    size_in(Path::new("/sys/class/block"), device)
+}
+
+fn size_in(class: &Path, device: &str) -> Option<u64> {
+    let size = fs::read_to_string(disk_of(&class.join(device))?.join("size")).ok()?;
+    let sectors: u64 = size.trim().parse().ok()?;
+    (sectors > 0).then_some(sectors * SECTOR_BYTES)
 }
 
 fn of_class(class: &Path, device: &str) -> Disk {
@@ -100,6 +114,19 @@ mod tests {
             assert_eq!(found.cache_is_denied, denied, "{files:?}");
             assert!(!found.is_usb);
         }
+    }
+
+    #[test]
+    fn a_partition_has_the_size_of_its_disk() {
+        let files = [("size", "2048\n"), ("sda1/size", "1000\n")];
+        let root = planted("pci0/ata1", &files);
+        let class = root.path().join("class");
+        for device in ["sda", "sda1"] {
+            assert_eq!(size_in(&class, device), Some(1 << 20));
+        }
+        assert_eq!(size_in(&class, "sdb"), None);
+        let empty = planted("pci0/ata1", &[("size", "0\n")]);
+        assert_eq!(size_in(&empty.path().join("class"), "sda"), None);
     }
 
     #[test]

@@ -86,6 +86,8 @@ pub struct Engine {
     events: Vec<Seen>,
     /// Facts that the user should know.
     pub notes: Vec<String>,
+    /// How often a device may be written in full.
+    pub full_writes: f64,
 }
 
 impl Engine {
@@ -105,6 +107,7 @@ impl Engine {
             looked_at_all: Instant::now(),
             events: Vec::new(),
             notes: Vec::new(),
+            full_writes: super::life::USUAL_FULL_WRITES,
         };
         engine.processes.look_at_all(&mut engine.databases);
         engine.watch_found()?;

@@ -12,6 +12,7 @@ mod engine;
 mod estimate;
 mod history;
 mod ledger;
+mod life;
 mod page;
 pub(crate) mod processes;
 mod report;
@@ -43,11 +44,12 @@ statically linked one, and in containers: it looks at files and at the kernel's 
   flush p50, p99      how long a commit waited until it was durable
   log size            of DB-wal, DB-onewrite or DB-journal on disk
   onewrite, direct    what it would cost in these journal modes, estimated
+  years               of a device, if databases alone write to it, at this rate
 
 Bytes, flushes and times need root and a kernel with tracefs. Without root there are the commits of the \
 databases that your own programs have open. Ctrl-C ends the watch and shows what was seen.
 
-On a terminal the screen shows the last five seconds. Keys: q quits, s changes the order, / filters, Up and Down choose a line, Enter shows one database over time, Esc goes back.
+On a terminal the screen shows the last five seconds. Keys: q quits, s changes the order, / filters, Up and Down choose a line, Enter shows one database over time, Esc goes back, r writes everything that was seen into a page in the current directory.
 
 Examples:
   sudo onewrite top
@@ -72,6 +74,11 @@ pub struct Args {
     /// Print one table at the end, instead of the screen
     #[arg(long)]
     once: bool,
+
+    /// How often the device may be written in full, for its years: the rated terabytes written (TBW)
+    /// divided by its size, such as 600 for 600 TBW on 1 TB
+    #[arg(long, value_name = "TIMES", default_value_t = life::USUAL_FULL_WRITES, value_parser = life::full_writes)]
+    full_writes: f64,
 
     #[command(flatten)]
     output: OutputArgs,
@@ -112,6 +119,7 @@ pub fn run(args: &Args) -> Outcome {
     let (live, note) = trace();
     let mut engine = Engine::start(live)?;
     engine.notes.extend(note);
+    engine.full_writes = args.full_writes;
     if args.is_live() {
         screen::show(&mut engine, args.time)?;
         return Ok(interrupt::exit_code(ExitCode::SUCCESS));

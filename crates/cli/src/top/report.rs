@@ -10,7 +10,9 @@ use super::databases::{Database, Source};
 use super::engine::{Engine, Snapshot};
 use super::estimate::{Estimate, Facts};
 use super::ledger::{Pair, Sums};
+use super::life;
 use super::processes::Process;
+use crate::doctor::disk;
 use crate::inspect::users::Reader;
 
 /// Version of the JSON document.
@@ -32,6 +34,8 @@ pub struct Report {
     pub databases: Vec<OfDatabase>,
     /// The devices that hold databases.
     pub devices: Vec<OfDevice>,
+    /// How often a device may be written in full, for its years.
+    pub full_writes: f64,
     /// Events that the kernel had no room for.
     pub lost_events: u64,
     /// Facts that the reader should know.
@@ -41,13 +45,20 @@ pub struct Report {
 /// A device.
 #[derive(Debug, Serialize)]
 pub struct OfDevice {
-    name: String,
+    /// Its name.
+    pub name: String,
     /// Bytes that the device itself counted.
     counted_bytes: u64,
     /// Bytes that the trace saw.
     traced_bytes: u64,
     /// Bytes of databases.
     database_bytes: u64,
+    /// Bytes of the whole disk.
+    pub size: Option<u64>,
+    /// Bytes of databases a day, at this rate.
+    pub bytes_per_day: f64,
+    /// Years until databases alone have written what the disk is rated for.
+    pub life_years: Option<f64>,
 }
 
 /// A database.
@@ -239,6 +250,7 @@ impl Report {
             seconds: time.as_secs_f64(),
             traced: engine.is_traced(),
             devices: devices(engine, &databases),
+            full_writes: engine.full_writes,
             databases,
             lost_events: engine.lost(),
             notes: engine.notes.clone(),
@@ -250,11 +262,17 @@ fn devices(engine: &Engine, databases: &[OfDatabase]) -> Vec<OfDevice> {
     let of = |written: super::engine::Written| {
         let own = databases.iter();
         let own = own.filter(|database| database.device.as_ref() == Some(&written.name));
+        let a_day = own.clone().filter_map(|it| it.figures.bytes_per_day);
+        let bytes_per_day = a_day.fold(0.0, |sum, bytes| sum + bytes);
+        let size = disk::size_of(&written.name);
         OfDevice {
             database_bytes: own.filter_map(|database| database.figures.bytes).sum(),
             name: written.name,
             counted_bytes: written.counted,
             traced_bytes: written.traced,
+            life_years: size.and_then(|size| life::years(size, engine.full_writes, bytes_per_day)),
+            size,
+            bytes_per_day,
         }
     };
     engine.devices().into_iter().map(of).collect()
@@ -510,7 +528,16 @@ impl Report {
                 database("/var/one.db", "app-one", figures(123.0, 10.0 * gib, 900)),
                 database("/var/two.db", "app-two", figures(7.5, gib, 150_000)),
             ],
-            devices: Vec::new(),
+            devices: vec![OfDevice {
+                name: "sda1".to_owned(),
+                counted_bytes: 12 << 20,
+                traced_bytes: 12 << 20,
+                database_bytes: 11 << 20,
+                size: Some(1 << 40),
+                bytes_per_day: 11.0 * gib,
+                life_years: Some(91.74),
+            }],
+            full_writes: 360.0,
             lost_events: 0,
             notes: Vec::new(),
         }

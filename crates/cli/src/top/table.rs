@@ -2,7 +2,9 @@
 
 use super::databases::Source;
 use super::report::{Figures, OfDatabase, OfProgram, OfReader, Report};
-use super::words::{bytes, bytes_or_none, milliseconds, per_second, percent, shortened, small};
+use super::words::{
+    bytes, bytes_or_none, milliseconds, per_second, percent, shortened, small, years,
+};
 use crate::html::grouped;
 use crate::text_table::{NONE, TextTable};
 
@@ -174,6 +176,19 @@ pub fn held(database: &OfDatabase) -> Option<String> {
     ))
 }
 
+/// How long each device would last.
+fn lives(report: &Report) -> impl Iterator<Item = String> + '_ {
+    report.devices.iter().filter_map(|device| {
+        let (size, life) = (bytes(device.size? as f64), years(device.life_years?));
+        let (name, day) = (&device.name, bytes(device.bytes_per_day));
+        let times = report.full_writes;
+        Some(format!(
+            "{name}: {life} at {day} a day of databases, if it may be written {times} times in full (--full-writes); \
+             the disk has {size}"
+        ))
+    })
+}
+
 /// Facts that the reader should know, in lines.
 pub fn closing(report: &Report) -> String {
     let mut text = String::new();
@@ -181,7 +196,8 @@ pub fn closing(report: &Report) -> String {
     if report.databases.iter().any(is_estimated) {
         text.push_str("~ estimated from flushes: SQLite's own count was not there all the time\n");
     }
-    for line in report.databases.iter().filter_map(held) {
+    let held = report.databases.iter().filter_map(held);
+    for line in held.chain(lives(report)) {
         text.push_str(&format!("{line}\n"));
     }
     if report.lost_events > 0 {
@@ -199,6 +215,17 @@ pub fn closing(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_device_has_its_years() {
+        let text = closing(&Report::example());
+        let line = "sda1: 92 years at 11.0 GiB a day of databases, if it may be written 360 times in full \
+                    (--full-writes); the disk has 1.0 TiB\n";
+        assert!(text.contains(line), "{text}");
+        let mut idle = Report::example();
+        idle.devices[0].life_years = None;
+        assert!(!closing(&idle).contains("--full-writes"));
+    }
 
     #[test]
     fn the_first_line_has_the_sums() {

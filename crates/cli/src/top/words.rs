@@ -52,6 +52,16 @@ pub fn milliseconds(us: u64) -> String {
     }
 }
 
+/// Years of a device's life. More than a hundred is no worry, and no forecast.
+pub fn years(years: f64) -> String {
+    match years {
+        ..0.1 => format!("{:.0} days", years * 365.25),
+        ..10.0 => format!("{years:.1} years"),
+        ..=100.0 => format!("{years:.0} years"),
+        _ => "over 100 years".to_owned(),
+    }
+}
+
 /// A path that is too long keeps its end, which tells databases apart.
 pub fn shortened(path: &str, most: usize) -> String {
     let length = path.chars().count();
@@ -74,6 +84,14 @@ mod tests {
         let times = [80, 9_990, 15_000, 150_000, 1_500_000].map(milliseconds);
         assert_eq!(times, ["0.08", "9.99", "15.0", "150", "1,500"]);
         assert_eq!(percent(Some(0.714)), "71 %");
+    }
+
+    #[test]
+    fn a_life_is_in_days_or_years() {
+        let texts = [0.01, 0.1, 9.96, 10.0, 100.0, 100.4, 4000.0].map(years);
+        let expected = ["4 days", "0.1 years", "10.0 years", "10 years", "100 years"];
+        assert_eq!(texts[..5], expected);
+        assert_eq!(texts[5..], ["over 100 years"; 2]);
     }
 
     #[test]

@@ -88,6 +88,17 @@ fn bytes_and_commits_are_exact(file_system: FileSystem) {
     let device = device.expect("the device");
     assert_close("bytes traced", number(&device["traced_bytes"]), counted);
     assert_close("bytes counted", number(&device["counted_bytes"]), counted);
+    let figure = |name: &str| {
+        device[name]
+            .as_f64()
+            .unwrap_or_else(|| panic!("{device:#}"))
+    };
+    let size = figure("size");
+    assert_eq!(size, f64::from(512 << 20), "{device:#}");
+    // The rating that is assumed, 360 full writes.
+    let days = figure("life_years") * 365.25;
+    let writes = days * figure("bytes_per_day");
+    assert!((writes / size - 360.0).abs() < 0.01, "{device:#}");
     assert_eq!(document["lost_events"], 0);
     drop(programs);
     drop(dir);

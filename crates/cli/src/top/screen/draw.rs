@@ -14,7 +14,7 @@ use ratatui::widgets::{
 use super::state::{Line, State};
 use crate::top::report::OfDatabase;
 use crate::top::table::{cells_of, held, of_processes};
-use crate::top::words::{bytes, bytes_or_none, per_second, shortened, small};
+use crate::top::words::{bytes, bytes_or_none, per_second, shortened, small, years};
 
 /// A column: its head, its width, and the narrowest terminal that shows it. The path of the database
 /// takes the rest.
@@ -93,6 +93,10 @@ fn headline(state: &State) -> Text<'static> {
     );
     if report.traced {
         text.push_str(&format!("  {} a day", bytes(report.bytes_per_day())));
+        let lives = report.devices.iter().filter_map(|device| device.life_years);
+        if let Some(shortest) = lives.min_by(f64::total_cmp) {
+            text.push_str(&format!(", ~{}", years(shortest)));
+        }
     }
     text.push_str(&format!("  by {}", state.order.name()));
     if !state.filter.is_empty() || state.is_typing {
@@ -116,13 +120,14 @@ fn footer(state: &State) -> Vec<Text<'static>> {
         None => lines.get(state.chosen).map(|line| line.database),
     };
     let estimate = chosen.map(estimate).unwrap_or_default();
+    let above = state.answer.clone().unwrap_or(estimate);
     let keys = match (&state.alone, state.is_typing) {
         (_, true) => "Enter keeps the filter  Esc clears it",
-        (Some(_), _) => "Esc back  q quit",
-        (None, _) => "q quit  s sort  / filter  Enter one database  Up Down choose",
+        (Some(_), _) => "Esc back  r record  q quit",
+        (None, _) => "q quit  s sort  / filter  r record  Enter one database  Up Down choose",
     };
     let dim = Style::new().add_modifier(Modifier::DIM);
-    vec![Text::from(estimate), Text::styled(keys, dim)]
+    vec![Text::from(above), Text::styled(keys, dim)]
 }
 
 fn estimate(database: &OfDatabase) -> String {

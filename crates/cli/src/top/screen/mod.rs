@@ -8,13 +8,16 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::engine::{Engine, TICK};
+use super::page;
+use super::report::Report;
 use crate::interrupt;
 use state::{Next, State};
 
@@ -38,8 +41,10 @@ fn run(
     loop {
         let drawn = terminal.draw(|frame| draw::all(frame, &mut state));
         drawn.map_err(|error| format!("cannot draw: {error}"))?;
-        if wait(engine, &mut state)? == Next::Quit {
-            return Ok(());
+        match wait(engine, &mut state)? {
+            Next::Quit => return Ok(()),
+            Next::Record => state.answer = Some(record(engine, &state, Path::new("."))),
+            Next::Draw => {}
         }
         let is_over = time.is_some_and(|time| begin.elapsed() >= time);
         if is_over || interrupt::is_requested() {
@@ -60,6 +65,17 @@ fn is_gone() -> bool {
         && terminal[0]
             .revents()
             .intersects(PollFlags::HUP | PollFlags::ERR)
+}
+
+/// Writes everything since the beginning to a page, and says where. Its name has the second.
+fn record(engine: &Engine, state: &State, directory: &Path) -> String {
+    let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    let path = directory.join(format!("onewrite-top-{}.html", since.as_secs()));
+    let page = page::page(&Report::of(engine), &state.history);
+    match page.and_then(|page| page.write(&path)) {
+        Ok(()) => format!("recorded in {}", path.display()),
+        Err(error) => error,
+    }
 }
 
 /// Waits for a key, or for new figures.

@@ -16,6 +16,8 @@ const WINDOW: usize = 6;
 pub enum Next {
     /// The screen is drawn again.
     Draw,
+    /// What was seen is written to a page.
+    Record,
     /// The screen ends.
     Quit,
 }
@@ -101,6 +103,8 @@ pub struct State {
     pub chosen: usize,
     /// The path of the database that is shown alone.
     pub alone: Option<String>,
+    /// The answer to the last key.
+    pub answer: Option<String>,
 }
 
 impl State {
@@ -121,6 +125,7 @@ impl State {
             is_typing: false,
             chosen: 0,
             alone: None,
+            answer: None,
         }
     }
 
@@ -171,6 +176,7 @@ impl State {
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
             return Next::Quit;
         }
+        self.answer = None;
         if self.is_typing {
             self.type_filter(key.code);
             return Next::Draw;
@@ -179,6 +185,7 @@ impl State {
             KeyCode::Char('q') => return Next::Quit,
             KeyCode::Esc if self.alone.is_none() => return Next::Quit,
             KeyCode::Esc | KeyCode::Backspace | KeyCode::Left => self.alone = None,
+            KeyCode::Char('r') => return Next::Record,
             KeyCode::Char('s') => self.order = self.order.next(),
             KeyCode::Char('/') => self.is_typing = true,
             KeyCode::Up | KeyCode::Char('k') => self.chosen = self.chosen.saturating_sub(1),

@@ -74,6 +74,35 @@ fn the_order_and_the_filter_choose_the_lines() {
 }
 
 #[test]
+fn everything_is_recorded_and_the_answer_stays_until_the_next_key() {
+    let mut state = state();
+    assert_eq!(press(&mut state, &[KeyCode::Char('r')]), Next::Record);
+    let engine = Engine::start(None).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let answer = record(&engine, &state, directory.path());
+    let path = answer.strip_prefix("recorded in ").unwrap();
+    let page = std::fs::read_to_string(path).unwrap();
+    assert!(page.contains("SQLite on this machine"), "{page}");
+    state.answer = Some("recorded in a file".to_owned());
+    assert!(
+        drawn(&mut state, 80)
+            .join("\n")
+            .contains("recorded in a file")
+    );
+    press(&mut state, &[KeyCode::Up]);
+    assert_eq!(state.answer, None);
+    let missing = directory.path().join("missing");
+    let refused = record(&engine, &state, &missing);
+    assert!(refused.contains("missing"), "{refused}");
+}
+
+#[test]
+fn the_first_line_has_the_years() {
+    let text = drawn(&mut state(), 120).join("\n");
+    assert!(text.contains("11.0 GiB a day, ~92 years"), "{text}");
+}
+
+#[test]
 fn one_database_is_shown_with_its_plot() {
     let mut state = state();
     let rates = [1.0, 50.0, 123.0];
