@@ -164,6 +164,9 @@ fn a_reader_that_holds_a_checkpoint_up_is_named() {
             held[0]["readers"],
             format!("{}:{}", std::process::id(), program.trim_end())
         );
+        let status = sql(&db, "PRAGMA onewrite_status");
+        let named = format!("\"readers_behind\":[{{\"pid\":{}", std::process::id());
+        assert!(status.contains(&named), "{mode}: {status}");
     }
 }
 
