@@ -71,6 +71,36 @@ fn a_kill_leaves_no_mount_and_the_next_start_removes_its_trace() {
     assert_eq!(instances(pid), 0);
 }
 
+/// Starts the screen on a terminal, waits until it is drawn, and closes the terminal. Prints the exit
+/// code, which is negative after a signal.
+const CLOSED_TERMINAL: &str = "
+import fcntl, os, pty, struct, sys, termios
+pid, terminal = pty.fork()
+if pid == 0:
+    fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack('HHHH', 24, 80, 0, 0))
+    os.execv(sys.argv[1], [sys.argv[1], 'top', '--for', '100s'])
+seen = b''
+while b'onewrite' not in seen:
+    seen += os.read(terminal, 65536)
+os.close(terminal)
+print(pid, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+";
+
+#[test]
+fn a_terminal_that_is_closed_ends_the_screen_in_order() {
+    let output = Command::new("python3")
+        .args(["-c", CLOSED_TERMINAL, env!("CARGO_BIN_EXE_onewrite")])
+        .output()
+        .expect("python3");
+    let said = text(&output.stdout);
+    let (pid, code) = said.trim().split_once(' ').expect("two numbers");
+    // A signal for the terminal's end may come before or after that.
+    assert!(["0", "130"].contains(&code), "{code}");
+    if rustix::process::geteuid().is_root() {
+        assert_eq!(instances(pid.parse().expect("a number")), 0);
+    }
+}
+
 #[test]
 fn without_root_there_are_commits_and_the_reason_for_no_bytes() {
     if !rustix::process::geteuid().is_root() {

@@ -26,8 +26,11 @@ pub fn show(engine: &mut Engine, time: Option<Duration>) -> Result<(), String> {
     let mut terminal = ratatui::try_init()
         .map_err(|error| format!("no screen: {error}; --once prints a table"))?;
     let shown = run(&mut terminal, engine, time);
-    // The terminal may be gone. To say so, as `restore` does, would then be a panic.
-    let _ = ratatui::try_restore();
+    // The terminal may be gone. To say so, as `restore` and the end of `terminal` do, would then be a
+    // panic within a panic.
+    if ratatui::try_restore().is_err() {
+        std::mem::forget(terminal);
+    }
     shown
 }
 
