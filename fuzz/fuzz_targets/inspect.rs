@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| onewrite_hostile::run("inspect", data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| onewrite_hostile::inspect(data));

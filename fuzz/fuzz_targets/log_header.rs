@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| onewrite_hostile::run("log_header", data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| onewrite_hostile::log_header(data));

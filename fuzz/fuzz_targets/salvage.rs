@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| onewrite_hostile::run("salvage", data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| onewrite_hostile::salvage(data));

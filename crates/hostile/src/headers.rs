@@ -1,9 +1,7 @@
-//! Headers: SQLite's log and frames, our log, the guard in a database's header.
+//! Headers: SQLite's log and frames, and our log.
 
 use onewrite::log::{HeaderError, LogHeader};
-use onewrite::wal::{FRAME_HEADER_BYTES, FrameHeader, PageSize, WalHeader};
-use onewrite::{DATABASE_HEADER_BYTES, guarded_by};
-use onewrite_cli::inspect::DatabaseHeader;
+use onewrite::wal::{FRAME_HEADER_BYTES, FrameHeader, WalHeader};
 
 use crate::bytes::Bytes;
 use crate::change::{mend_header, overwrite};
@@ -57,24 +55,5 @@ pub fn log(data: &[u8]) {
         }
         Err(HeaderError::Truncated(n)) => assert_eq!(n, file.len()),
         Err(e) => assert!(!e.to_string().is_empty()),
-    }
-}
-
-/// The header of a database, guarded or not.
-pub fn database(data: &[u8]) {
-    let mut file = data.to_vec();
-    if file.pop().is_some_and(|last| last & 1 == 1) {
-        overwrite(&mut file, 0, b"SQLite format 3\0");
-    }
-    let guard = guarded_by(&file);
-    if file.len() < DATABASE_HEADER_BYTES {
-        assert!(guard.is_none());
-    }
-    if let Some(header) = DatabaseHeader::parse(&file) {
-        assert_eq!(header.guard, guard);
-        let size = PageSize::from_database_header([file[16], file[17]]);
-        assert_eq!(header.page_size, size);
-        assert!(size.is_none_or(|size| size.bytes().is_power_of_two()));
-        assert_eq!(header.guard.is_some(), header.read_version == 0xa1);
     }
 }

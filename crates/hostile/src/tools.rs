@@ -1,14 +1,15 @@
-//! The input of the tools: logs and databases (`inspect`), the kernel's trace, records of power
-//! cuts.
+//! Input of the command: databases and logs, for `inspect`, `verify` and `salvage`.
 
 use std::fs;
 use std::path::PathBuf;
 
+use onewrite::wal::PageSize;
+use onewrite::{DATABASE_HEADER_BYTES, guarded_by};
+use onewrite_cli::inspect::DatabaseHeader;
 use onewrite_cli::{inspect, salvage, verify};
-use onewrite_iotrace::{format::Format, ring};
 
 use crate::bytes::Bytes;
-use crate::change::{change, mend_header, mend_log, mend_stock_log};
+use crate::change::{change, mend_header, mend_log, mend_stock_log, overwrite};
 use crate::pair::{self, Files};
 
 /// Changed files, and the one that the user names.
@@ -117,56 +118,21 @@ pub fn salvage(data: &[u8]) {
     }
 }
 
-/// A sub-buffer of the kernel's trace, and the description of an event.
-pub fn trace(data: &[u8]) {
-    let mut input = Bytes::new(data);
-    let is_text = input.byte().is_multiple_of(4);
-    let mends = input.byte() & 1 == 1;
-    let mut bytes = input.rest().to_vec();
-    if is_text {
-        let (text, record) = bytes.split_at(bytes.len() * 3 / 4);
-        let format = Format::parse(&String::from_utf8_lossy(text));
-        for name in ["common_type", "dev", "sector", "rwbs", "name"] {
-            let field = format.as_ref().and_then(|format| format.field(name));
-            if let Some(field) = field {
-                assert!(field.bytes(record).len() <= record.len());
-                assert!(field.located(record).len() <= record.len());
-                let _ = field.number(record);
-            }
-        }
-        return;
+/// The header of a database, guarded or not.
+pub fn database(data: &[u8]) {
+    let mut file = data.to_vec();
+    if file.pop().is_some_and(|last| last & 1 == 1) {
+        overwrite(&mut file, 0, b"SQLite format 3\0");
     }
-    if mends && bytes.len() >= 16 {
-        let length = (bytes.len() - 16) as u32;
-        bytes[8..12].copy_from_slice(&length.to_le_bytes());
-        bytes[12..16].fill(0);
+    let guard = guarded_by(&file);
+    if file.len() < DATABASE_HEADER_BYTES {
+        assert!(guard.is_none());
     }
-    if let Ok(parsed) = ring::parse(&bytes) {
-        let records: usize = parsed.events.iter().map(|event| event.record.len()).sum();
-        assert!(records <= bytes.len(), "every byte is read once");
+    if let Some(header) = DatabaseHeader::parse(&file) {
+        assert_eq!(header.guard, guard);
+        let size = PageSize::from_database_header([file[16], file[17]]);
+        assert_eq!(header.page_size, size);
+        assert!(size.is_none_or(|size| size.bytes().is_power_of_two()));
+        assert_eq!(header.guard.is_some(), header.read_version == 0xa1);
     }
-}
-
-/// A record of a power cut.
-pub fn history(data: &[u8]) {
-    let mut bytes = data.to_vec();
-    if bytes.pop().is_some_and(|last| last & 1 == 1) {
-        crate::change::overwrite(&mut bytes, 0, b"OWFLASH1");
-    }
-    let Ok((image, history)) = onewrite_flash::saved::parse(&bytes) else {
-        return;
-    };
-    let blocks = image.blocks().count();
-    assert!(blocks * onewrite_flash::image::BLOCK <= bytes.len());
-    assert!(history.events().len() * 16 <= bytes.len());
-    // A replay cuts the record. It cuts a range sector by sector, so its time grows with the medium
-    // and the events.
-    if image.bytes() > 1 << 20 || history.events().len() > 100 {
-        return;
-    }
-    let mut cutter = onewrite_flash::cut::Cutter::new(image, &history);
-    cutter.advance(history.end());
-    let crash = cutter.crash(1, onewrite_flash::cut::Tear::Sectors);
-    let mut head = [0; 512];
-    crash.image.read(0, &mut head);
 }
