@@ -67,7 +67,7 @@ fn no_room(path: &Path) {
     let before = getrlimit(Resource::Fsize);
     let limited = Rlimit {
         current: Some(LONG + ROOM),
-        ..before.clone()
+        ..before
     };
     setrlimit(Resource::Fsize, limited).expect("a limit");
     drop(made(path, "onewrite"));

@@ -184,6 +184,9 @@ fn by_draws(pair: &Pair<'_>) -> Predicted {
     )
 }
 
+/// The figure of a restart that a reason predicts by.
+type Work = fn(&Restarted) -> f64;
+
 /// The parts of restarts next to the paper's.
 pub fn restart(restarts: &[Restarted]) -> Option<Shown> {
     let xftl = restarts.iter().find(|one| one.mode == "X-FTL")?;
@@ -200,14 +203,14 @@ pub fn restart(restarts: &[Restarted]) -> Option<Shown> {
                 .judged()
         })
         .collect();
-    let reasons: [Reason<fn(&Restarted) -> f64>; 1] = [Reason {
+    let reasons: [Reason<Work>; 1] = [Reason {
         of: |_| true,
         side: Side::Below,
         sentence: "What has to be read and programmed differs less than on the paper's board.",
         count: "the pages that are read and programmed, one after the other",
         predict: Restarted::work_ms,
     }];
-    let differences = explain_by(&rows, &reasons, |work: fn(&Restarted) -> f64, row| {
+    let differences = explain_by(&rows, &reasons, |work: Work, row| {
         let other = restarts.iter().find(|one| one.mode == row.name);
         let other = other.ok_or_else(|| row.name.to_owned())?;
         Ok(Predicted::of_row(
