@@ -11,7 +11,7 @@ from django.db.backends.base.validation import BaseDatabaseValidation
 class DatabaseValidation(BaseDatabaseValidation):
     def check(self, **kwargs: Any) -> List[checks.CheckMessage]:
         found: List[checks.CheckMessage] = list(super().check(**kwargs))
-        # Django's default, which cannot be told from a 0 that somebody wrote.
+        # Django's default. A 0 that somebody wrote looks the same.
         if self.connection.settings_dict["CONN_MAX_AGE"] == 0 and not self.connection.is_in_memory_db():
             found.append(
                 checks.Warning(
