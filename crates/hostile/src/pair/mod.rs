@@ -13,7 +13,9 @@ pub use onewrite_common::files::companion;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-pub use base::{Base, bases, connect};
+#[cfg(feature = "tools")]
+pub use base::connect;
+pub use base::{Base, bases};
 
 use crate::bytes::Bytes;
 use crate::change::{change, mend_header, mend_log, mend_stock_log, overwrite};
