@@ -14,9 +14,10 @@ use std::collections::BTreeSet;
 
 use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::header::Header;
 use crate::page;
 use crate::recover::Seen;
-use crate::shared::{AGAIN, CURRENT, DURABLE};
+use crate::shared::{AGAIN, CURRENT, DURABLE, HEADER_DURABLE};
 use crate::types::PageNo;
 
 impl Core {
@@ -28,7 +29,7 @@ impl Core {
         }
         self.write_header_again()?;
         self.write_slots_again()?;
-        let pages = self.look_at_regions()?;
+        let pages = self.look_at_regions(&[])?;
         self.write_pages_again(&pages)?;
         self.flush_storage()?;
         let current = self.load(CURRENT)?;
@@ -48,7 +49,14 @@ impl Core {
             self.write_one_again(at, &image[..])?;
             self.stats.header_pages_written += 1;
         }
-        self.write_one_again(header.page().0, &header.encode()?[..])?;
+        let at = header.page();
+        // As it stands there: it may be one of format 1.
+        let image = self.read_image(at.0)?;
+        if Header::decode(&image, at)?.as_ref() != Some(&header) {
+            return Err(changed(at.0, "another header stands there"));
+        }
+        self.store(HEADER_DURABLE, 0)?;
+        self.write_one_again(at.0, &image[..])?;
         self.stats.header_pages_written += 1;
         self.header_flushed = false;
         Ok(())

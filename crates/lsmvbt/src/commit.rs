@@ -1,7 +1,7 @@
 //! Commit: one flush.
 //!
-//! 1. Pages may only be written where the header says that recovery will look. Regions that are not
-//!    marked yet are marked first, and the header flushed (rare).
+//! 1. Recovery only looks where a header says. Regions that are not marked yet are marked by a header
+//!    that is written with the pages: see [`crate::marks`].
 //! 2. One of the pages carries the commit record. The record has page number and checksum of the
 //!    final image of every other page written since the last flush. If the record and all those
 //!    pages are there, the commit happened.
@@ -13,15 +13,15 @@
 //! place. Then the pages are written in place, without a flush. Recovery redoes both slots.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::time::Instant;
 
 use crate::core::{AllocOp, BROKEN, Core, Written};
 use crate::error::{Error, Result};
 use crate::freemap::{self, FreeMap};
-use crate::header::{Header, MAX_MARKS, MapRef, Marks, REGION};
+use crate::header::{Header, MapRef};
+use crate::marks::Flushed;
 use crate::page::{self, CAPACITY, HEADER, Image, PageType, Record, Stamp, set_u32, set_u64};
-use crate::shared::{self, CURRENT, DURABLE, FREE_SEQ, HEADER_SEQ, HWM, SETTLED, WRITING};
+use crate::shared::{self, CURRENT, FREE_SEQ, HEADER_SEQ, HWM, WRITING};
 use crate::tree::catalog::DIRECTORY;
 use crate::types::{Durability, PAGE_SIZE, PageNo};
 
@@ -50,9 +50,19 @@ impl Core {
 
     /// Writes the next header and its maps; not flushed. Never two of them in flight.
     pub(crate) fn write_header(&mut self, mut next: Header, free: Option<&FreeMap>) -> Result<()> {
+        if !self.header.is_newest_format {
+            // In both pages: an earlier release must not find a header of its own.
+            self.write_one_header(self.header.clone(), None)?;
+        }
+        next.lost = self.lost_with_news(&next)?;
+        self.write_one_header(next, free)
+    }
+
+    fn write_one_header(&mut self, mut next: Header, free: Option<&FreeMap>) -> Result<()> {
         self.check_poison()?;
         self.flush_what_was_found()?;
         next.seq = self.header.seq + 1;
+        next.is_newest_format = true;
         self.store(HEADER_SEQ, 0)?;
         if let Some(free) = free {
             next.hwm = free.hwm;
@@ -118,7 +128,7 @@ impl Core {
 
     /// Writes zeros where the free maps of new spans will stand. A rollback on a full disk writes a
     /// map, and must have the space.
-    fn reserve_maps(&mut self) -> Result<()> {
+    pub(crate) fn reserve_maps(&mut self) -> Result<()> {
         for span in self.header.maps.len().max(1)..self.free.spans() {
             for at in freemap::MAP_AT {
                 let page = span as u32 * freemap::SPAN + at;
@@ -138,62 +148,9 @@ impl Core {
             .map_err(Error::io("making room for the header's pages"))
     }
 
-    /// Makes sure that recovery will look at these pages, before any of them is written.
-    pub(crate) fn mark_regions(&mut self, pages: &[u32]) -> Result<()> {
-        if pages.iter().all(|p| self.header.marks.has(*p)) {
-            // Their writer may have died before it flushed them.
-            return self.flush_what_was_found();
-        }
-        self.reserve_maps()?;
-        let limit = (self.options.recovery_pages / REGION).clamp(2, MAX_MARKS as u32);
-        let mut need: BTreeSet<u32> = pages.iter().map(|p| p / REGION).collect();
-        let mut header = self.header.clone();
-        let mut marks = match &header.marks {
-            Marks::Some(set) => set.union(&need).copied().collect::<BTreeSet<u32>>(),
-            Marks::All => return Ok(()),
-        };
-        if marks.iter().all(|r| *r < limit) {
-            // The file is small: mark all of it, and the pages into which it may grow.
-            marks = (0..limit).collect();
-        }
-        if marks.len() <= limit as usize {
-            header.marks = Marks::Some(marks);
-            self.write_header(header, None)?;
-        } else {
-            // A new floor: recovery need not read anything that is durable.
-            if self.load(DURABLE)? < self.txn()?.base {
-                self.flush_storage()?;
-                let base = self.txn()?.base;
-                self.now_durable(base)?;
-                self.release_quarantine()?;
-            }
-            if self.double {
-                self.flush_storage()?;
-                header.settled = self.newest_over()?;
-                self.store(SETTLED, header.settled)?;
-            }
-            header.floor = self.newest_over()?;
-            let txn = self.txn()?;
-            need.extend(
-                txn.dirty
-                    .keys()
-                    .chain(txn.spilled.keys())
-                    .map(|p| p / REGION),
-            );
-            header.marks = if need.len() <= limit as usize {
-                Marks::Some(need)
-            } else {
-                Marks::All
-            };
-            let free = self.base_free();
-            self.write_header(header, Some(&free))?;
-        }
-        self.flush_storage()
-    }
-
     // ---- what can be refused
 
-    /// Chooses the record's place, marks regions.
+    /// Chooses the record's place.
     pub(crate) fn prepare(&mut self) -> Result<()> {
         if self.txn()?.broken.is_some() {
             return Err(Error::Transaction(BROKEN));
@@ -220,7 +177,6 @@ impl Core {
             return Err(Error::TooBig("a node for its page"));
         }
         if self.double {
-            self.mark_dirty(&[])?;
             self.txn()?.record = Some((0, Vec::new()));
             return Ok(());
         }
@@ -240,18 +196,12 @@ impl Core {
         let Some((carrier, size)) = best else {
             return Err(Error::Transaction("no page can carry the commit record"));
         };
-        let ops = self.txn()?.ops.len();
         let mut lists = Vec::new();
         if (entries - 1) * 8 > CAPACITY - size {
             for _ in 0..(entries - 1).div_ceil(LIST_ENTRIES) {
                 lists.push(self.allocate_list_page()?);
             }
         }
-        if let Err(e) = self.mark_dirty(&lists) {
-            self.undo_ops(ops)?;
-            return Err(e);
-        }
-        // Only now: until here `prepare` can be called again.
         self.txn()?.record = Some((carrier, lists));
         Ok(())
     }
@@ -269,9 +219,15 @@ impl Core {
         Ok(page)
     }
 
-    fn mark_dirty(&mut self, lists: &[u32]) -> Result<()> {
+    /// Marks the regions of the commit's pages.
+    fn mark_dirty(&mut self, lists: &[u32], flush: bool) -> Result<()> {
         let pages: Vec<u32> = self.txn()?.dirty.keys().chain(lists).copied().collect();
-        self.mark_regions(&pages)
+        let flushed = if flush {
+            Flushed::WithThePages
+        } else {
+            Flushed::First
+        };
+        self.mark_regions(&pages, flushed)
     }
 
     // ---- the commit itself
@@ -297,6 +253,12 @@ impl Core {
             || self.double
             || self.oldest_later.is_some_and(|at| at.elapsed() >= later)
             || self.group.len() + self.txn()?.dirty.len() > MAX_GROUP;
+        if let Err(e) = self.mark_dirty(&lists, flush) {
+            if e.is_full() {
+                self.rollback()?;
+            }
+            return Err(e);
+        }
         self.store(WRITING, version)?;
         let written = if self.double {
             self.write_double()
@@ -463,7 +425,8 @@ impl Core {
 
     /// Without metadata embedding, the header is written by every commit.
     pub(crate) fn write_version_to_header(&mut self) -> Result<()> {
-        if self.options.optimizations.metadata_embedding {
+        if self.options.optimizations.metadata_embedding || !self.header_flushed {
+            // With new marks, the commit has written it already.
             return Ok(());
         }
         let header = self.header.clone();

@@ -12,9 +12,12 @@ use crate::cache::Cache;
 use crate::error::{Error, Result};
 use crate::freemap::FreeMap;
 use crate::header::Header;
+use crate::lost::Lost;
 use crate::page::{Image, Node, NodeRef, PageType, Stamp};
 use crate::readers::{Held, Keep};
-use crate::shared::{self, AGAIN, CURRENT, DURABLE, EPOCH, NEXT, POISON, RING_HEAD};
+use crate::shared::{
+    self, AGAIN, CURRENT, DURABLE, EPOCH, HEADER_DURABLE, NEXT, POISON, RING_HEAD,
+};
 use crate::storage::{READERS, Storage};
 use crate::types::{Options, PAGE_SIZE, PageNo, Stats, TreeKind};
 
@@ -128,6 +131,8 @@ pub(crate) struct Core {
     pub(crate) cache: Cache,
     pub(crate) stats: Stats,
     pub(crate) header: Header,
+    /// Versions that never happened. Pages that one of them wrote last are stripped.
+    pub(crate) lost: Lost,
     /// False while the newest header may not have reached the disk.
     pub(crate) header_flushed: bool,
     pub(crate) free: FreeMap,
@@ -199,6 +204,7 @@ impl Core {
         let flushed = self.storage.sync().map_err(Error::io("flushing"));
         flushed.map_err(|e| self.poison(e))?;
         self.header_flushed = true;
+        self.store(HEADER_DURABLE, self.header.seq)?;
         self.store(AGAIN, again)
     }
 
@@ -329,7 +335,10 @@ impl Core {
             // The page cache may have dropped what a failed flush has left there.
             self.check_poison()?;
             match Node::decode(&image, PageNo(page), self.salt) {
-                Ok(node) => {
+                Ok(mut node) => {
+                    if let Some(before) = self.lost.before(node.ver) {
+                        node.strip(before);
+                    }
                     let node = Arc::new(node);
                     self.cache.insert(page, node.clone());
                     return Ok(node);
@@ -516,11 +525,17 @@ impl Core {
         }
         if self.header.history > 0 {
             // From the base: spilled pages stay collected even if this transaction is rolled back.
-            let low = base.saturating_sub(self.header.history);
-            keep.add(low.max(self.header.history_since), version);
+            let low = self.kept_since(base);
+            keep.add(low, version);
         }
         self.txn()?.keep = Some(keep.clone());
         Ok(keep)
+    }
+
+    /// The oldest version that history keeps while `newest` is the newest one.
+    pub(crate) fn kept_since(&self, newest: u64) -> u64 {
+        let low = self.lost.back(newest, self.header.history);
+        low.max(self.header.history_since)
     }
 
     /// The newest version that this handle may read now.

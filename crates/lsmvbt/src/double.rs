@@ -38,6 +38,16 @@ pub(crate) struct SlotContent {
     pub(crate) pages: Vec<u32>,
 }
 
+/// The slots that recovery has written in place.
+pub(crate) struct Redone {
+    /// The newest version in them.
+    pub(crate) newest: Option<u64>,
+    /// The slot for the next commit.
+    pub(crate) next_slot: u32,
+    /// The pages of which they have images.
+    pub(crate) places: Vec<u32>,
+}
+
 /// Whether pages must go to a slot first.
 pub(crate) fn is_double(torn: Torn, storage: &dyn Storage) -> bool {
     match torn {
@@ -312,9 +322,8 @@ impl Core {
     }
 
     /// Writes the slots' images in place, where they are not there already. Versions up to
-    /// `published` are there. Returns the newest version among them, and the slot for the next
-    /// commit, which is the other one.
-    pub(crate) fn redo_slots(&mut self, published: u64) -> Result<(Option<u64>, u32)> {
+    /// `published` are there.
+    pub(crate) fn redo_slots(&mut self, published: u64) -> Result<Redone> {
         let mut slots = Vec::new();
         for slot in [0, 1] {
             let news = self.read_slot(slot, self.header.settled.max(published))?;
@@ -322,9 +331,10 @@ impl Core {
         }
         slots.sort_unstable_by_key(|(_, s)| s.version);
         let newest = slots.last().map(|(_, s)| s.version);
-        let next = slots.last().map_or(0, |(slot, _)| slot ^ 1);
+        let next_slot = slots.last().map_or(0, |(slot, _)| slot ^ 1);
         // Of a page in both, the newer image: readers may be there, and must not see it go back.
         let images: BTreeMap<u32, u32> = slots.into_iter().flat_map(|(_, s)| s.places).collect();
+        let places = images.keys().copied().collect();
         let mut written = false;
         for (page, at) in images {
             let image = self.read_image(at)?;
@@ -341,7 +351,11 @@ impl Core {
         if written {
             self.flush_storage()?;
         }
-        Ok((newest, next))
+        Ok(Redone {
+            newest,
+            next_slot,
+            places,
+        })
     }
 }
 

@@ -2,24 +2,32 @@
 //!
 //! | offset | bytes | what |
 //! | --- | --- | --- |
-//! | 0 | 16 | `LSMVBT format 1` and a zero byte |
-//! | 16 | 4 | format version: 1 |
+//! | 0 | 16 | `LSMVBT format 2` and a zero byte |
+//! | 16 | 4 | format version: 2 |
 //! | 20 | 4 | page size: 4,096 |
 //! | 24 | 8 | salt: random, in every page |
 //! | 32 | 8 | `seq`: one more with every header written; odd ones stand in page 0 |
-//! | 40 | 8 | floor: the version whose free map the maps hold; pages with a higher `ver` are in marked regions only |
+//! | 40 | 8 | floor: the version whose free map the maps hold; pages with a higher `ver` are in marked regions only, or of a commit that was lost with its header |
 //! | 48 | 8 | settled: slots of this version and older need not be redone, and recovery never goes back before it, as it never does before the floor |
 //! | 56 | 8 | history: versions to keep |
 //! | 64 | 8 | the version since which that many have been kept |
 //! | 72 | 4 | high-water mark, in pages |
-//! | 76 | 4 | pages of a region: 64 |
+//! | 76 | 4 | pages of a region: a power of two |
 //! | 80 | 4 | first page of the slots of `double`, 0 if there are none yet |
 //! | 84 | 4 | pages of one slot |
 //! | 88 | 4 | marked regions in the list; 0xffffffff: all are marked |
 //! | 92 | 4 | spans of the free map |
-//! | 96 | 4 each | marked regions |
+//! | 96 | 8 | reserved: no page has a higher `ver` before another header is durable; 0: none has a higher `ver` than the pages in marked regions |
+//! | 104 | 4 | ranges of lost versions |
+//! | 108 | 4 | 0 |
+//! | 112 | 4 each | marked regions |
 //! | then | 5 each | for each span: the valid copy of its map (0, 1; 2: no page of it is free), and its CRC |
+//! | then | 16 each | for each range of lost versions: the last version before it, and its last one |
 //! | 4092 | 4 | CRC-32C of bytes 0 to 4,091 |
+//!
+//! Format 1 had the digit 1 in both places, regions of 64 pages, and the marked regions at offset
+//! 96; nothing was reserved or lost. The first header that is written to such a file is one of
+//! format 2, in both pages.
 //!
 //! A torn header leaves the other one, which was durable before this one was begun. See
 //! [`crate::commit`], which never has two headers in flight.
@@ -28,21 +36,36 @@ use std::collections::BTreeSet;
 
 use crate::error::{Error, Result};
 use crate::freemap::{MAP_AT, SPAN};
+use crate::lost::{Lost, MAX_LOST};
 use crate::page::{Image, set_u32, set_u64, u32_at, u64_at};
 use crate::slots::Slots;
 use crate::types::{PAGE_SIZE, PageNo};
 
 /// The first 16 bytes of a database.
-pub const MAGIC: &[u8; 16] = b"LSMVBT format 1\0";
+pub const MAGIC: &[u8; 16] = b"LSMVBT format 2\0";
+/// Those of one that was made by an earlier release, and not written since.
+pub(crate) const MAGIC_1: &[u8; 16] = b"LSMVBT format 1\0";
 /// The format version of this crate.
-pub(crate) const FORMAT: u32 = 1;
-/// Pages of a region.
-pub(crate) const REGION: u32 = 64;
-/// Marked regions that fit.
-pub(crate) const MAX_MARKS: usize = 400;
+pub(crate) const FORMAT: u32 = 2;
+/// Pages of a region of format 1.
+const REGION_1: u32 = 64;
+/// Marked regions that fit into a header of format 1.
+const MAX_MARKS_1: usize = 400;
+/// Marked regions that always fit.
+pub(crate) const MAX_MARKS: usize = 256;
+/// The start of the lists, and of those of format 1.
+const LISTS: usize = 112;
+const LISTS_1: usize = 96;
+const CHECKSUM: usize = PAGE_SIZE - 4;
 /// Spans that fit: 59 GiB. See [`crate::freemap::MAX_PAGES`].
 pub(crate) const MAX_SPANS: usize = 479;
 const ALL: u32 = u32::MAX;
+const _: () = assert!(LISTS + 4 * MAX_MARKS + 5 * MAX_SPANS + 16 * MAX_LOST <= CHECKSUM);
+
+/// True for the first bytes of a database that this crate can open.
+pub(crate) fn is_magic(bytes: &[u8]) -> bool {
+    bytes.starts_with(MAGIC) || bytes.starts_with(MAGIC_1)
+}
 
 /// The regions that recovery must read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,13 +77,6 @@ pub(crate) enum Marks {
 }
 
 impl Marks {
-    pub(crate) fn has(&self, page: u32) -> bool {
-        match self {
-            Marks::Some(set) => set.contains(&(page / REGION)),
-            Marks::All => true,
-        }
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         matches!(self, Marks::Some(set) if set.is_empty())
     }
@@ -86,6 +102,12 @@ pub(crate) struct Header {
     pub(crate) hwm: u32,
     pub(crate) slot_start: u32,
     pub(crate) slot_pages: u32,
+    /// False for one of format 1 that was read. All are written in format 2.
+    pub(crate) is_newest_format: bool,
+    /// Pages of a region.
+    pub(crate) region: u32,
+    pub(crate) reserved: u64,
+    pub(crate) lost: Lost,
     pub(crate) marks: Marks,
     pub(crate) maps: Vec<MapRef>,
 }
@@ -116,6 +138,14 @@ impl Header {
         })
     }
 
+    /// True if recovery looks at this page.
+    pub(crate) fn marks(&self, page: u32) -> bool {
+        match &self.marks {
+            Marks::Some(set) => set.contains(&(page / self.region)),
+            Marks::All => true,
+        }
+    }
+
     pub(crate) fn encode(&self) -> Result<Box<Image>> {
         let mut image: Box<Image> = Box::new([0; PAGE_SIZE]);
         image[..16].copy_from_slice(MAGIC);
@@ -132,22 +162,26 @@ impl Header {
         for (i, word) in words.into_iter().enumerate() {
             set_u64(&mut image[..], 24 + 8 * i, word);
         }
-        set_u32(&mut image[..], 72, self.hwm);
-        set_u32(&mut image[..], 76, REGION);
-        set_u32(&mut image[..], 80, self.slot_start);
-        set_u32(&mut image[..], 84, self.slot_pages);
-        if self.maps.len() > MAX_SPANS {
-            return Err(Error::TooBig("the file"));
+        let listed = match &self.marks {
+            Marks::All => 0,
+            Marks::Some(set) => set.len(),
+        };
+        let lost = self.lost.ranges();
+        if LISTS + 4 * listed + 5 * self.maps.len() + 16 * lost.len() > CHECKSUM {
+            return Err(Error::TooBig("the file, or the list of marked regions"));
+        }
+        let numbers = [self.hwm, self.region, self.slot_start, self.slot_pages];
+        for (i, number) in numbers.into_iter().enumerate() {
+            set_u32(&mut image[..], 72 + 4 * i, number);
         }
         set_u32(&mut image[..], 92, self.maps.len() as u32);
-        let mut at = 96;
+        set_u64(&mut image[..], 96, self.reserved);
+        set_u32(&mut image[..], 104, lost.len() as u32);
+        let mut at = LISTS;
         match &self.marks {
             Marks::All => set_u32(&mut image[..], 88, ALL),
-            Marks::Some(set) if set.len() > MAX_MARKS => {
-                return Err(Error::TooBig("the list of marked regions"));
-            }
             Marks::Some(set) => {
-                set_u32(&mut image[..], 88, set.len() as u32);
+                set_u32(&mut image[..], 88, listed as u32);
                 for region in set {
                     set_u32(&mut image[..], at, *region);
                     at += 4;
@@ -159,8 +193,13 @@ impl Header {
             set_u32(&mut image[..], at + 1, map.crc);
             at += 5;
         }
-        let crc = crc32c::crc32c(&image[..PAGE_SIZE - 4]);
-        set_u32(&mut image[..], PAGE_SIZE - 4, crc);
+        for (after, to) in lost {
+            set_u64(&mut image[..], at, *after);
+            set_u64(&mut image[..], at + 8, *to);
+            at += 16;
+        }
+        let crc = crc32c::crc32c(&image[..CHECKSUM]);
+        set_u32(&mut image[..], CHECKSUM, crc);
         Ok(image)
     }
 
@@ -169,9 +208,7 @@ impl Header {
     /// # Errors
     /// `NewerFormat`.
     pub(crate) fn decode(image: &Image, page: PageNo) -> Result<Option<Header>> {
-        if &image[..16] != MAGIC
-            || crc32c::crc32c(&image[..PAGE_SIZE - 4]) != u32_at(image, PAGE_SIZE - 4)
-        {
+        if !is_magic(image) || crc32c::crc32c(&image[..CHECKSUM]) != u32_at(image, CHECKSUM) {
             return Ok(None);
         }
         let found = u32_at(image, 16);
@@ -182,30 +219,17 @@ impl Header {
             });
         }
         let damaged = |what| Error::Damaged { page, what };
-        if u32_at(image, 20) != PAGE_SIZE as u32 || u32_at(image, 76) != REGION {
+        let is_newest_format = found == FORMAT;
+        let region = u32_at(image, 76);
+        let known = region.is_power_of_two() && (is_newest_format || region == REGION_1);
+        if u32_at(image, 20) != PAGE_SIZE as u32 || !known {
             return Err(damaged("its page or region size is not supported"));
-        }
-        let count = u32_at(image, 88);
-        let spans = u32_at(image, 92) as usize;
-        let listed = if count == ALL { 0 } else { count as usize };
-        if listed > MAX_MARKS || spans > MAX_SPANS {
-            return Err(damaged("its lists are too long"));
         }
         if Slots::at(u32_at(image, 80), u32_at(image, 84)).is_none() {
             return Err(damaged("its slots lie beyond any file"));
         }
-        let marks = if count == ALL {
-            Marks::All
-        } else {
-            Marks::Some((0..listed).map(|i| u32_at(image, 96 + 4 * i)).collect())
-        };
-        let from = 96 + 4 * listed;
-        let maps = (0..spans)
-            .map(|i| MapRef {
-                copy: image[from + 5 * i],
-                crc: u32_at(image, from + 5 * i + 1),
-            })
-            .collect();
+        let lists = Header::lists(image, is_newest_format);
+        let (marks, maps, lost) = lists.ok_or(damaged("its lists are too long"))?;
         let header = Header {
             salt: u64_at(image, 24),
             seq: u64_at(image, 32),
@@ -216,10 +240,51 @@ impl Header {
             hwm: u32_at(image, 72),
             slot_start: u32_at(image, 80),
             slot_pages: u32_at(image, 84),
+            is_newest_format,
+            region,
+            reserved: if is_newest_format {
+                u64_at(image, 96)
+            } else {
+                0
+            },
+            lost,
             marks,
             maps,
         };
         Ok((header.page() == page).then_some(header))
+    }
+
+    /// The lists of a header; `None` if they cannot be right.
+    fn lists(image: &Image, is_newest_format: bool) -> Option<(Marks, Vec<MapRef>, Lost)> {
+        let count = u32_at(image, 88);
+        let listed = if count == ALL { 0 } else { count as usize };
+        let spans = u32_at(image, 92) as usize;
+        let (from, ranges) = match is_newest_format {
+            true => (LISTS, u32_at(image, 104) as usize),
+            false => (LISTS_1, 0),
+        };
+        if listed > MAX_MARKS_1 || spans > MAX_SPANS || ranges > MAX_LOST {
+            return None;
+        }
+        let maps_at = from + 4 * listed;
+        let lost_at = maps_at + 5 * spans;
+        if lost_at + 16 * ranges > CHECKSUM {
+            return None;
+        }
+        let marks = match count {
+            ALL => Marks::All,
+            // A header of format 2 has no room for all of them next to its other lists.
+            _ if listed > MAX_MARKS => Marks::All,
+            _ => Marks::Some((0..listed).map(|i| u32_at(image, from + 4 * i)).collect()),
+        };
+        let map = |at| MapRef {
+            copy: image[at],
+            crc: u32_at(image, at + 1),
+        };
+        let maps = (0..spans).map(|i| map(maps_at + 5 * i)).collect();
+        let range = |at| (u64_at(image, at), u64_at(image, at + 8));
+        let lost = (0..ranges).map(|i| range(lost_at + 16 * i)).collect();
+        Some((marks, maps, Lost::from_ranges(lost)?))
     }
 }
 
@@ -238,6 +303,11 @@ mod tests {
             hwm: 99,
             slot_start: 8,
             slot_pages: 9,
+            is_newest_format: true,
+            region: 8,
+            reserved: 77,
+            lost: Lost::from_ranges((0..MAX_LOST as u64).map(|i| (3 * i, 3 * i + 2)).collect())
+                .unwrap(),
             marks: Marks::Some((0..MAX_MARKS as u32).collect()),
             maps: vec![
                 MapRef {
@@ -271,12 +341,12 @@ mod tests {
         let error = newer_format(&newest).unwrap().to_string();
         assert!(error.contains("version 3") && error.contains("upgrade"));
         assert!(newer_format(&image).is_none());
-        set_u32(&mut newer[..], 16, 2);
+        set_u32(&mut newer[..], 16, 3);
         let crc = crc32c::crc32c(&newer[..4092]);
         set_u32(&mut newer[..], 4092, crc);
         assert!(matches!(
             Header::decode(&newer, PageNo(0)),
-            Err(Error::NewerFormat { found: 2, .. })
+            Err(Error::NewerFormat { found: 3, .. })
         ));
     }
 }

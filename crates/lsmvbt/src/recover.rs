@@ -17,14 +17,15 @@ use std::time::Duration;
 
 use crate::cache::Cache;
 use crate::core::Core;
-use crate::double::{is_double, protect};
+use crate::double::{Redone, is_double, protect};
 use crate::error::{Error, Result};
-use crate::freemap::{FIRST, FreeMap, MAP_AT, is_fixed};
-use crate::header::{Header, MAGIC, Marks, REGION, newer_format};
+use crate::freemap::{FIRST, FreeMap, is_fixed};
+use crate::header::{Header, Marks, is_magic, newer_format};
+use crate::make::blank_header;
 use crate::page::{self, Image, Node, PageType, Stamp, u64_at};
 use crate::shared::{
-    self, AGAIN, CURRENT, DURABLE, EPOCH, FREE_SEQ, HEADER_SEQ, HWM, NEXT, POISON, READY, SETTLED,
-    SLOT, WRITING,
+    self, AGAIN, CRASHED, CURRENT, DURABLE, EPOCH, FREE_SEQ, HEADER_DURABLE, HEADER_SEQ, HWM, NEXT,
+    POISON, READY, SETTLED, SLOT, WRITING,
 };
 use crate::slots::Slots;
 use crate::storage::{Lock, LockMode, READERS, Storage};
@@ -76,6 +77,7 @@ impl Core {
             options,
             stats: Stats::default(),
             header: blank_header(0),
+            lost: Default::default(),
             header_flushed: false,
             free: FreeMap::default(),
             free_version: 0,
@@ -150,15 +152,27 @@ impl Core {
         self.learn_torn()?;
         self.header = self.read_header()?;
         self.salt = self.header.salt;
+        self.learn_lost()?;
         self.skip_own_news()
     }
 
     fn open_first(&mut self) -> Result<()> {
         self.store(READY, 0)?;
         self.store(AGAIN, 1)?;
-        for word in [POISON, WRITING, SETTLED, SLOT, DURABLE, CURRENT, HWM] {
+        for word in [
+            POISON,
+            WRITING,
+            SETTLED,
+            SLOT,
+            DURABLE,
+            CURRENT,
+            HWM,
+            CRASHED,
+            HEADER_DURABLE,
+        ] {
             self.store(word, 0)?;
         }
+        self.declare_lost(0, 0)?;
         for i in 0..READERS {
             self.store(shared::MARK_LOW + i, 0)?;
             self.store(shared::MARK_HIGH + i, 0)?;
@@ -183,6 +197,7 @@ impl Core {
         } else {
             self.recover(0)?;
         }
+        self.learn_lost()?;
         self.tell_torn()?;
         self.store(READY, shared::MAGIC)
     }
@@ -219,67 +234,6 @@ impl Core {
 
     // ---- the header
 
-    /// True if making the database was begun but not finished, so that no transaction ever was. The
-    /// second header was never written, and of the first there is at most a torn one.
-    fn never_formatted(&mut self) -> Result<bool> {
-        let blank = |bytes: &[u8]| bytes.iter().all(|b| *b == 0);
-        let first = self.read_image(0)?;
-        let second = self.read_image(1)?;
-        let directory = self.read_image(DIRECTORY)?;
-        // Making it writes nothing after the directory.
-        let size = self
-            .storage
-            .size()
-            .map_err(Error::io("asking for the file's size"))?;
-        let small = size <= u64::from(DIRECTORY + 1) * PAGE_SIZE as u64;
-        let begun = small
-            && (&first[..16] == MAGIC || blank(&first[..512]))
-            && blank(&first[512..PAGE_SIZE - 4])
-            && Header::decode(&first, PageNo(0))?.is_none();
-        Ok(begun && blank(&second[..]) && u64_at(&directory[..], 32) <= 1)
-    }
-
-    fn format(&mut self) -> Result<()> {
-        if self.options.read_only {
-            return Err(Error::ReadOnly);
-        }
-        let mut salt = [0; 8];
-        getrandom::fill(&mut salt).map_err(|e| Error::Io {
-            what: "asking for a random number",
-            source: std::io::Error::other(e.to_string()),
-        })?;
-        self.salt = u64::from_le_bytes(salt);
-        let directory = Node::new(PageNo(DIRECTORY), PageType::Catalog, None, 0, 0, 1);
-        let stamp = Stamp {
-            ver: 1,
-            from: 1,
-            durable: 1,
-        };
-        let image = directory.encode(self.salt, stamp)?;
-        let writing = |e| Error::Io {
-            what: "making the database",
-            source: e,
-        };
-        // First the owner of the file: a program that finds only this beginning must recognize it.
-        let mut begun = [0; PAGE_SIZE];
-        begun[..MAGIC.len()].copy_from_slice(MAGIC);
-        self.storage.write_at(0, &begun).map_err(writing)?;
-        self.storage
-            .write_at(PageNo(DIRECTORY).offset(), &image[..])
-            .map_err(writing)?;
-        self.flush_storage()?;
-        let header = blank_header(self.salt);
-        self.storage
-            .write_at(0, &header.encode()?[..])
-            .map_err(writing)?;
-        self.flush_storage()?;
-        // The other header's page and the first maps: a full disk must not stop a rollback.
-        for page in [1].into_iter().chain(MAP_AT) {
-            self.reserve_page(page)?;
-        }
-        Ok(())
-    }
-
     /// The newest header that is whole, with all its maps.
     pub(crate) fn read_header(&mut self) -> Result<Header> {
         let mut found: Vec<Header> = Vec::new();
@@ -287,7 +241,7 @@ impl Core {
         for page in [0, 1] {
             let image = self.read_image(page)?;
             newer = newer.or(newer_format(&image));
-            magic |= &image[..16] == MAGIC;
+            magic |= is_magic(&image[..]);
             found.extend(Header::decode(&image, PageNo(page))?);
         }
         found.sort_by_key(|h| std::cmp::Reverse(h.seq));
@@ -338,6 +292,7 @@ impl Core {
     pub(crate) fn recover_live(&mut self) -> Result<()> {
         self.header = self.read_header()?;
         self.header_flushed = false;
+        self.store(HEADER_DURABLE, 0)?;
         // The power is on: the published pages are there, flushed or not, and readers may be using
         // them.
         let published = self.load(CURRENT)?;
@@ -346,16 +301,23 @@ impl Core {
 
     /// Recovers. `published`: a version that is known to be whole, 0 if none is known.
     fn recover(&mut self, published: u64) -> Result<()> {
+        self.store(CRASHED, 1)?;
         let again = self.load(AGAIN)? != 0;
         if again {
             self.write_header_again()?;
             self.write_slots_again()?;
         }
-        let (redone, next_slot) = self.redo_slots(published)?;
+        let Redone {
+            newest: redone,
+            next_slot,
+            places,
+        } = self.redo_slots(published)?;
         if published == 0 {
             self.store(SLOT, u64::from(next_slot))?;
         }
-        let pages = self.look_at_regions()?;
+        // A slot may be there without the header of its commit.
+        let unmarked = places.iter().any(|page| !self.header.marks(*page));
+        let pages = self.look_at_regions(&places)?;
         if again {
             // Pages of commits through slots are in place again, and as durable as their slots.
             if redone.is_none() {
@@ -377,7 +339,7 @@ impl Core {
             .unwrap_or(floor)
             .max(floor);
         if top == floor || redone == Some(top) || self.is_complete(top, &pages)? {
-            let slots_hold_news = redone.is_some() && !self.double;
+            let slots_hold_news = redone.is_some() && (!self.double || unmarked);
             if published == 0 && !slots_hold_news {
                 self.go_on(top, &pages)?;
                 return match redone {
@@ -401,7 +363,8 @@ impl Core {
     /// Later writes build on the recovered state. It must still be there after the next crash, so
     /// it is flushed before anything is written.
     pub(crate) fn flush_what_was_found(&mut self) -> Result<()> {
-        if self.header_flushed {
+        // Another handle's flush may have covered its header.
+        if self.header_flushed || self.load(HEADER_DURABLE)? == self.header.seq {
             Ok(())
         } else {
             self.flush_storage()
@@ -414,7 +377,11 @@ impl Core {
     fn go_on(&mut self, version: u64, pages: &[Seen]) -> Result<()> {
         self.free = self.rebuild_free(pages, version)?;
         let durable = if self.header_flushed { version } else { 0 };
-        self.begin_life(version, durable)
+        let reserved = self.header.reserved;
+        self.declare_lost(version, reserved.max(version))?;
+        self.begin_life(version, durable)?;
+        // None of these numbers is used again.
+        self.store(NEXT, reserved.max(version) + 1)
     }
 
     /// The state becomes `state`, under the number `top` at least, starting from a header that says
@@ -427,12 +394,17 @@ impl Core {
     fn begin_again(&mut self, state: u64, top: u64, pages: &[Seen], published: u64) -> Result<()> {
         let free = self.rebuild_free(pages, state)?;
         // Live handles must notice the recovery, so the version moves in any case.
-        let version = if top <= published { published + 1 } else { top };
+        let mut version = if top <= published { published + 1 } else { top };
         let mut header = self.header.clone();
+        if published == 0 && header.reserved > 0 {
+            version = version.max(header.reserved);
+            self.declare_lost(state, version)?;
+        }
         header.floor = version;
         header.settled = version;
         if published == 0 {
             header.marks = Marks::Some(Default::default());
+            header.reserved = 0;
         }
         self.write_header(header, Some(&free))?;
         if published != 0 {
@@ -442,8 +414,8 @@ impl Core {
         self.begin_life(version, version)
     }
 
-    /// Reads the marked regions; not the slots.
-    pub(crate) fn look_at_regions(&mut self) -> Result<Vec<Seen>> {
+    /// Reads the marked regions and these pages; not the slots.
+    pub(crate) fn look_at_regions(&mut self, others: &[u32]) -> Result<Vec<Seen>> {
         let size = self
             .storage
             .size()
@@ -455,18 +427,21 @@ impl Core {
         };
         let regions: Vec<u32> = match &self.header.marks {
             Marks::Some(set) => set.iter().copied().collect(),
-            Marks::All => (0..end.div_ceil(REGION)).collect(),
+            Marks::All => (0..end.div_ceil(self.header.region)).collect(),
         };
         let pages_of = |region: u32| {
-            region.saturating_mul(REGION)..region.saturating_add(1).saturating_mul(REGION).min(end)
+            let size = self.header.region;
+            region.saturating_mul(size)..region.saturating_add(1).saturating_mul(size).min(end)
         };
+        let others = others.iter().filter(|page| **page < end);
+        let mut pages: Vec<u32> = regions.into_iter().flat_map(pages_of).collect();
+        pages.extend(others);
+        pages.retain(in_trees);
+        pages.sort_unstable();
+        pages.dedup();
         let mut found = Vec::new();
         let mut bytes = vec![0; AT_ONCE * PAGE_SIZE];
-        let mut pages = regions
-            .into_iter()
-            .flat_map(pages_of)
-            .filter(in_trees)
-            .peekable();
+        let mut pages = pages.into_iter().peekable();
         while let Some(first) = pages.next() {
             let mut count = 1;
             while count < AT_ONCE && pages.next_if_eq(&(first + count as u32)).is_some() {
@@ -593,25 +568,9 @@ impl Core {
         header.floor = floor;
         header.settled = floor;
         header.marks = Marks::Some(Default::default());
+        header.reserved = 0;
         let free = self.free.clone();
         self.write_header(header, Some(&free))?;
         self.flush_storage()
-    }
-}
-
-/// The header of a new database: version 1, empty.
-fn blank_header(salt: u64) -> Header {
-    Header {
-        salt,
-        seq: 1,
-        floor: 1,
-        settled: 1,
-        history: 0,
-        history_since: 1,
-        hwm: FIRST,
-        slot_start: 0,
-        slot_pages: 0,
-        marks: Marks::Some(Default::default()),
-        maps: Vec::new(),
     }
 }

@@ -17,8 +17,11 @@
 //! | 12 | the setting of all handles for page writes: 1 [`crate::Torn::Trust`], 2 [`crate::Torn::Double`] |
 //! | 13 | number of changes to the free map here |
 //! | 14 | 1 while a flush is under way, and until what only the page cache may hold is written again: see [`crate::again`] |
+//! | 15 | `seq` of the newest header that a flush has covered |
 //! | 16-20 | read marks: the oldest version read under each; 0 if unused |
 //! | 24-28 | the newest version read under each |
+//! | 29-30 | versions that the open has found lost: the last one before them, and their last one; 0: none |
+//! | 31 | 1 after a crash, until the pages are freed that it has left unreachable |
 //! | 64-511 | free bitmap, a bit a page: includes pages freed since the newest durable commit, so use it after a flush |
 //! | 512-2559 | ring of pages written, for other handles' caches |
 //! | 2560- | free bitmap of page 28672 on |
@@ -28,7 +31,7 @@
 use crate::error::{Error, Result};
 use crate::storage::Storage;
 
-pub(crate) const MAGIC: u64 = 0x4c53_4d56_4254_0003;
+pub(crate) const MAGIC: u64 = 0x4c53_4d56_4254_0004;
 pub(crate) const READY: usize = 0;
 pub(crate) const CURRENT: usize = 1;
 pub(crate) const DURABLE: usize = 2;
@@ -44,8 +47,12 @@ pub(crate) const SLOT: usize = 11;
 pub(crate) const TORN: usize = 12;
 pub(crate) const FREE_SEQ: usize = 13;
 pub(crate) const AGAIN: usize = 14;
+pub(crate) const HEADER_DURABLE: usize = 15;
 pub(crate) const MARK_LOW: usize = 16;
 pub(crate) const MARK_HIGH: usize = 24;
+pub(crate) const LOST_AFTER: usize = 29;
+pub(crate) const LOST_TO: usize = 30;
+pub(crate) const CRASHED: usize = 31;
 /// The start of the free bitmap, its first words, and the place where it goes on.
 const FREE: usize = 64;
 const FREE_WORDS: usize = 448;

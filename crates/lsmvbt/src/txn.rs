@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::core::{Core, Savepoint, Txn, WRITTEN};
 use crate::error::{Error, Result};
 use crate::freemap::FreeMap;
+use crate::marks::Flushed;
 use crate::page::{Node, PageType, Stamp};
 use crate::shared::{self, CURRENT, DURABLE, EPOCH, FREE_SEQ, HEADER_SEQ, HWM, NEXT, WRITING};
 use crate::storage::{Lock, LockMode};
@@ -86,6 +87,7 @@ impl Core {
         self.release_quarantine()?;
         self.publish_free()?;
         self.txn = Some(Txn::new(version, current));
+        self.heal()?;
         Ok(version)
     }
 
@@ -264,7 +266,7 @@ impl Core {
 
     /// Writes these dirty pages now.
     pub(crate) fn spill(&mut self, pages: &[u32]) -> Result<()> {
-        self.mark_regions(pages)?;
+        self.mark_regions(pages, Flushed::First)?;
         let stamp = self.stamp()?;
         self.store(WRITING, stamp.ver)?;
         let mut pages = pages.to_vec();

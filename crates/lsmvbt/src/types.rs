@@ -118,7 +118,9 @@ pub struct Options {
     /// Pages kept in memory, clean and dirty ones together. Beyond it, clean pages are dropped, and
     /// dirty ones are written before their transaction commits (spilled) unless `torn` is `Double`.
     pub cache_pages: usize,
-    /// Pages at most that recovery must read. Fewer: faster recovery, more header writes.
+    /// Pages at most that recovery must read, unless one transaction wrote more. Of a file with no
+    /// more pages, soon all are marked, and a commit costs its own pages. In a larger one, a commit
+    /// whose page is anywhere writes a page of the header as well.
     pub recovery_pages: u32,
     /// A commit flushes at least this long after the first one of [`Durability::Later`] that no flush
     /// has followed. So a power cut takes back no more than this time of a handle that goes on

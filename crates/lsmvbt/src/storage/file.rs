@@ -51,7 +51,7 @@ impl DirectFile {
         // A stock database's shared memory has the same name, and may be in use.
         let mut first = [0; PAGE_SIZE];
         let opened = DirectFile::first_page(&file, direct, &mut first)?;
-        if opened > 0 && &first[..16] != crate::header::MAGIC && first[..16] != [0; 16] {
+        if opened > 0 && !crate::header::is_magic(&first) && first[..16] != [0; 16] {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 "not an lsmvbt database: the magic is missing",

@@ -5,14 +5,16 @@ use foldhash::HashSet;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::freemap::is_fixed;
-use crate::header::{Marks, REGION};
+use crate::header::Marks;
 use crate::page::{Entry, NodeRef, PageType};
-use crate::shared::{CURRENT, DURABLE, HEADER_SEQ};
+use crate::shared::{CRASHED, CURRENT, DURABLE, HEADER_SEQ};
 use crate::slots::Slots;
 use crate::tree::edit::owns;
 use crate::tree::search::Visible;
 use crate::types::{PageNo, Status, TreeKind, Version};
 
+/// Pages of lost versions that one transaction writes again at most.
+const HEALED: usize = 64;
 /// Findings at most; then the check gives up.
 const MAX_FINDINGS: usize = 100;
 
@@ -28,6 +30,13 @@ impl Walk {
             self.findings.push(format!("page {page}: {what}"));
         }
     }
+}
+
+/// The pages in use.
+struct Reached {
+    pages: HashSet<u32>,
+    /// Those that a lost version wrote last.
+    of_lost: Vec<u32>,
 }
 
 /// A key to compare with the next one.
@@ -214,21 +223,13 @@ impl Core {
         self.now_durable(base)?;
         self.release_quarantine()?;
         let reached = self.reached(base)?;
-        let slots = Slots::of(&self.header);
-        let mut count = 0;
-        for page in 0..self.free.hwm {
-            let lost = !is_fixed(page)
-                && !slots.is_some_and(|s| s.contains(page))
-                && !reached.contains(&page);
-            if lost && !self.free.contains(page) {
-                self.free.insert(page);
-                count += 1;
-            }
-        }
+        let count = self.free_unreached(&reached);
+        self.forget_lost(&reached)?;
         let mut header = self.header.clone();
         let over = self.newest_over()?;
         (header.floor, header.settled) = (over, over);
         header.marks = Marks::Some(Default::default());
+        header.reserved = 0;
         let free = self.free.clone();
         self.write_header(header, Some(&free))?;
         self.flush_storage()?;
@@ -236,9 +237,63 @@ impl Core {
         Ok(count)
     }
 
+    /// The first transaction after a crash that finds no reader, in a database that recovery may read
+    /// whole. Frees what the crash has left unreachable, and writes again the pages of lost versions.
+    /// The caller has flushed, and begun the transaction.
+    pub(crate) fn heal(&mut self) -> Result<()> {
+        let small = self.free.hwm <= self.options.recovery_pages;
+        if self.load(CRASHED)? == 0 || !small || self.header.history > 0 {
+            return Ok(());
+        }
+        let base = self.txn()?.base;
+        let read = !self.snapshots.is_empty() || !self.marks_in_use()?.is_empty();
+        if read || self.load(DURABLE)? < base {
+            return Ok(());
+        }
+        self.store(CRASHED, 0)?;
+        // A damaged page stops nobody from writing others.
+        let Ok(reached) = self.reached(base) else {
+            return Ok(());
+        };
+        self.free_unreached(&reached);
+        self.publish_free()?;
+        self.forget_lost(&reached)?;
+        for page in reached.of_lost.into_iter().take(HEALED) {
+            self.node_mut(page)?;
+        }
+        Ok(())
+    }
+
+    /// Frees all other pages; returns their number.
+    fn free_unreached(&mut self, reached: &Reached) -> u32 {
+        let slots = Slots::of(&self.header);
+        let mut count = 0;
+        for page in 0..self.free.hwm {
+            let lost = !is_fixed(page)
+                && !slots.is_some_and(|s| s.contains(page))
+                && !reached.pages.contains(&page);
+            if lost && !self.free.contains(page) {
+                self.free.insert(page);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// Forgets which versions are lost, if no page in use was last written by one. Their numbers
+    /// are below the floor of every later header.
+    fn forget_lost(&mut self, reached: &Reached) -> Result<()> {
+        if !reached.of_lost.is_empty() {
+            return Ok(());
+        }
+        self.header.lost = Default::default();
+        self.declare_lost(0, 0)
+    }
+
     /// Every page that a live entry leads to, or a dead one that owns it.
-    fn reached(&mut self, view: u64) -> Result<HashSet<u32>> {
+    fn reached(&mut self, view: u64) -> Result<Reached> {
         let mut reached = HashSet::default();
+        let mut of_lost = Vec::new();
         // A page, and whether dead entries lead to it: then all of its entries count.
         let mut pages: Vec<(u32, bool)> = self
             .catalog_pages(view)?
@@ -254,6 +309,9 @@ impl Core {
                 Err(_) if dead => continue,
                 Err(e) => return Err(e),
             };
+            if self.lost.before(node.ver).is_some() {
+                of_lost.push(page);
+            }
             for e in node.entries() {
                 if !(dead || e.live() || owns(e)) {
                     continue;
@@ -269,7 +327,10 @@ impl Core {
                 }
             }
         }
-        Ok(reached)
+        Ok(Reached {
+            pages: reached,
+            of_lost,
+        })
     }
 
     // ---- the database as a whole
@@ -283,9 +344,7 @@ impl Core {
         if self.header.history == 0 {
             return Ok(current);
         }
-        Ok(current
-            .saturating_sub(self.header.history)
-            .max(self.header.history_since))
+        Ok(self.kept_since(current))
     }
 
     pub(crate) fn set_history(&mut self, versions: u64) -> Result<()> {
@@ -299,8 +358,7 @@ impl Core {
         let base = self.txn()?.base;
         let mut header = self.header.clone();
         if versions > header.history {
-            let kept = base.saturating_sub(header.history);
-            header.history_since = kept.max(header.history_since);
+            header.history_since = self.kept_since(base);
         }
         header.history = versions;
         self.write_header(header, None)?;
@@ -347,7 +405,7 @@ impl Core {
         }
         let marked_regions = match &self.header.marks {
             Marks::Some(set) => set.len() as u32,
-            Marks::All => hwm.div_ceil(REGION),
+            Marks::All => hwm.div_ceil(self.header.region),
         };
         Ok(Status {
             current: Version(current),

@@ -236,6 +236,7 @@ fn a_rollback_after_a_failed_flush_claims_nothing() {
         ..options(Torn::Trust)
     };
     let mut db = Db::open(file.storage(), small).unwrap();
+    put_all(&mut db, 1).unwrap();
     put(&mut db, 1, 2).unwrap();
     db.begin_write().unwrap();
     db.put_integer(TREE, 2, &[2; LARGE]).unwrap();
@@ -243,7 +244,8 @@ fn a_rollback_after_a_failed_flush_claims_nothing() {
     // It writes pages before its commit, until one lies where no header has told of it.
     db.begin_write().unwrap();
     file.fail_syncs(true);
-    let failed = (100..2000).find_map(|key| db.put_integer(TREE, key, &[3; LARGE]).err());
+    let mut keys = (4..40).chain(100..2000);
+    let failed = keys.find_map(|key| db.put_integer(TREE, key, &[3; LARGE]).err());
     assert!(matches!(failed, Some(Error::Io { .. })), "{failed:?}");
     assert!(db.stats().spilled > 0);
     // The next flush would succeed, and a header would say that the last commit is durable.

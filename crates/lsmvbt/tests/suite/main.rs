@@ -13,6 +13,7 @@ mod flushes;
 mod full;
 mod kills;
 mod map;
+mod marks;
 mod model;
 mod pages;
 mod pins;

@@ -106,9 +106,12 @@ fn what_the_death_of_a_process_leaves_is_flushed_with_the_next_write() {
         assert_eq!(stats, again);
         assert_eq!(db.status().unwrap().durable, Version(0));
         let first = cost(&mut db, |db| db.put_integer(table, 100, &[1; 100]).unwrap());
-        assert_eq!((first.pages, first.header, first.flushes), (1, 0, 2));
+        // The found state is flushed, then a header that gives up the numbers that may be lost.
+        assert_eq!((first.pages, first.header, first.flushes), (1, 1, 3));
         // All is known and flushed: later transactions have their usual cost.
-        let next = cost(&mut db, |db| db.put_integer(table, 101, &[1; 100]).unwrap());
+        let next = cost(&mut db, |db| {
+            assert!(db.delete_integer(table, 100).unwrap())
+        });
         assert_eq!((next.header, next.flushes), (0, 1));
     }
 }
@@ -171,11 +174,11 @@ fn whether_pages_may_be_torn_changes_without_a_flush_where_nothing_waits_for_one
     db.set_torn(Torn::Trust).unwrap();
     assert_eq!(db.stats().flushes, 1);
     let next = cost(&mut db, |db| db.put_integer(table, 100, &[1; 100]).unwrap());
-    assert_eq!(next.flushes, 2, "the header's, and the commit's");
+    assert_eq!(next.flushes, 3, "those of two headers, and the commit's");
     db.set_torn(Torn::Double).unwrap();
     assert_eq!(
         db.stats().flushes,
-        4,
+        5,
         "the commit was not in place for good"
     );
     // With a database whose slots hold nothing new, not even that.
@@ -282,7 +285,7 @@ fn a_thousand_inserts_cost_little_more_than_a_thousand_pages() {
     assert!(written[7] <= 1120, "scattered: {} pages", written[7]);
     // Without embedded metadata, every commit writes the header as well. Without any optimization,
     // it writes most.
-    assert!(written[4] >= written[0] + 1000 && written[11] >= written[7] + 1000);
+    assert!(written[4] >= written[0] + 990 && written[11] >= written[7] + 990);
     assert!(written[6] > written[0] && written[13] > written[7]);
 }
 

@@ -124,7 +124,7 @@ fn a_flush_that_fails_before_the_commit_ends_it_for_all() {
     a.begin_write().expect("a transaction");
     let tree = a.create_tree(TreeKind::Integer).expect("a tree");
     file.fail_syncs(true);
-    assert!(a.prepare().is_err());
+    assert!(a.write(Durability::Flush).is_err());
     file.fail_syncs(false);
     let _ = a.rollback();
     for db in [&mut a, &mut b] {

@@ -23,6 +23,10 @@ const REGION: u32 = 4;
 const CAPACITY: usize = 6;
 const RESERVE: usize = 1;
 const CATALOG: u32 = 2;
+/// Versions that a header reserves.
+const RESERVED: u64 = 6;
+/// Ranges of lost versions. With as many, marks are flushed before their pages, and none are added.
+const MOST_LOST: usize = 4;
 
 /// A rule of the protocol that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +55,20 @@ pub enum Mutant {
     MovedFrees,
     /// A transaction that was spilled and rolled back is not undone on disk.
     NoUndoOfSpills,
-    /// Marks are written, but not flushed before the pages.
+    /// Where marks must be flushed before their pages, they are not.
     NoFlushOfMarks,
+    /// Pages may have versions that no durable header reserves.
+    BeyondReserved,
+    /// Recovery goes on with the number after the newest that it sees.
+    ReuseLostVersions,
+    /// Pages that a lost version wrote last are read as they are.
+    BelieveLost,
+    /// Headers forget the lost versions.
+    ForgetLost,
+    /// Pages of a commit count where no header marks them.
+    CountUnmarked,
+    /// The first header after a recovery leaves lost versions above the floor.
+    FloorBelowLost,
     /// Without a flush after each commit, the record names only its own commit's pages.
     RecordOfOneCommit,
     /// The page with the newest record is not the last one that the next commit writes.
@@ -153,6 +169,19 @@ struct Page {
     data: u64,
 }
 
+impl Page {
+    /// Takes back what happened after `state`.
+    fn strip(&mut self, state: u64) {
+        self.ents.retain(|e| e.start <= state);
+        for e in &mut self.ents {
+            if e.end != INF && e.end > state {
+                e.end = INF;
+                e.why = Why::Lives;
+            }
+        }
+    }
+}
+
 /// A page as it was written once: `id` stands for its checksum.
 #[derive(Clone)]
 struct Image {
@@ -172,7 +201,13 @@ struct Header {
     floor: u64,
     free: BTreeSet<u32>,
     hwm: u32,
+    /// No page has a higher version before another header is durable.
+    reserved: u64,
+    lost: Lost,
 }
+
+/// Ranges of versions that never happened: the last one before, and the last one of each.
+type Lost = Vec<(u64, u64)>;
 
 /// A slot of the double-write variant.
 #[derive(Clone)]
@@ -221,6 +256,7 @@ struct Engine {
     txn: Option<Txn>,
     /// The state found by the open has been flushed, or needs no flush.
     found_flushed: bool,
+    lost: Lost,
 }
 
 impl Engine {
@@ -247,9 +283,21 @@ impl Engine {
             return Ok(p.clone());
         }
         match self.disk.page(page) {
-            Some(image) => Ok(image.page.clone()),
+            Some(image) => Ok(self.without_lost(image)),
             None => bug(format!("page {page} was never written")),
         }
+    }
+
+    /// A page without the entries of lost versions.
+    fn without_lost(&self, image: &Image) -> Page {
+        let mut page = image.page.clone();
+        let is_lost = |range: &&(u64, u64)| range.0 < image.ver && image.ver <= range.1;
+        if !self.is(Mutant::BelieveLost)
+            && let Some((after, _)) = self.lost.iter().find(is_lost)
+        {
+            page.strip(*after);
+        }
+        page
     }
 
     // ---- reading whole versions
@@ -406,6 +454,12 @@ fn every_rule_is_needed() {
         Mutant::MovedFrees,
         Mutant::NoUndoOfSpills,
         Mutant::NoFlushOfMarks,
+        Mutant::BeyondReserved,
+        Mutant::ReuseLostVersions,
+        Mutant::BelieveLost,
+        Mutant::ForgetLost,
+        Mutant::FloorBelowLost,
+        Mutant::CountUnmarked,
         Mutant::RecordOfOneCommit,
         Mutant::NoFlushOfFound,
         Mutant::NoFlushOfUndone,

@@ -73,6 +73,7 @@ impl Engine {
             slot: 0,
             txn: None,
             found_flushed: false,
+            lost: Lost::new(),
         };
         let opened = if double {
             engine.recover_double()
@@ -104,6 +105,9 @@ impl Engine {
 
     pub fn write_header(&mut self, change: impl FnOnce(&mut Header)) -> Step<()> {
         let mut header = self.header();
+        if !self.is(Mutant::ForgetLost) {
+            header.lost = self.lost.clone();
+        }
         change(&mut header);
         header.seq += 1;
         let place = Place::Header((header.seq % 2) as usize);
@@ -131,9 +135,20 @@ impl Engine {
         Ok(())
     }
 
+    /// Declares lost what may be there of versions above `after`, and uses none of them again.
+    fn lose(&mut self, after: u64, to: u64) {
+        if after < to {
+            self.lost.push((after, to));
+        }
+        if !self.is(Mutant::ReuseLostVersions) {
+            self.next = self.next.max(to + 1);
+        }
+    }
+
     fn recover(&mut self) -> Step<()> {
         let header = self.header();
         let floor = header.floor;
+        self.lost = header.lost.clone();
         if header.marks.is_empty() {
             self.start(floor, header.free, header.hwm);
             return Ok(());
@@ -163,6 +178,7 @@ impl Engine {
             self.start(top, free, hwm);
             self.durable = 0;
             self.marks = header.marks;
+            self.lose(top, header.reserved);
             return Ok(());
         }
         self.flush_what_was_found()?;
@@ -180,15 +196,21 @@ impl Engine {
         let (free, hwm) = free_map(&header, &images, state);
         let version = if self.is(Mutant::ReuseVersions) {
             state
-        } else {
+        } else if self.is(Mutant::FloorBelowLost) {
             top
+        } else {
+            top.max(header.reserved)
         };
         self.start(version, free.clone(), hwm);
+        if header.reserved > 0 && !self.is(Mutant::ReuseVersions) {
+            self.lose(state, version.max(header.reserved));
+        }
         self.write_header(|h| {
             h.floor = version;
             h.marks = BTreeSet::new();
             h.free = free;
             h.hwm = hwm;
+            h.reserved = 0;
         })
     }
 
@@ -198,9 +220,13 @@ impl Engine {
             .values()
             .filter(|i| i.ver == version)
             .find_map(|i| i.record.as_ref());
+        let there = |page: &u32| match self.is(Mutant::CountUnmarked) {
+            true => self.disk.page(*page),
+            false => images.get(page),
+        };
         record.is_some_and(|record| {
             self.is(Mutant::NoList)
-                || record.iter().all(|(page, id)| match self.disk.page(*page) {
+                || record.iter().all(|(page, id)| match there(page) {
                     None => false,
                     Some(i) if self.is(Mutant::NoChecksum) => i.ver >= version,
                     Some(i) => i.id == *id || i.ver > version,
@@ -233,13 +259,7 @@ impl Engine {
 
     pub fn strip(&mut self, image: &Image, state: u64, ver: u64, base: u64) -> Rc<Image> {
         let mut page = image.page.clone();
-        page.ents.retain(|e| e.start <= state);
-        for e in &mut page.ents {
-            if e.end != INF && e.end > state {
-                e.end = INF;
-                e.why = Why::Lives;
-            }
-        }
+        page.strip(state);
         Rc::new(Image {
             page,
             ver,
@@ -299,12 +319,13 @@ impl Engine {
         self.disk.flush()?;
         self.found_flushed = true;
         self.flushed(true);
-        let (floor, free, hwm) = (self.current, self.free.clone(), self.hwm);
+        let (floor, free, hwm) = (self.next - 1, self.free.clone(), self.hwm);
         self.write_header(|h| {
             h.floor = floor;
             h.marks = BTreeSet::new();
             h.free = free;
             h.hwm = hwm;
+            h.reserved = 0;
         })?;
         self.disk.flush()?;
         self.marks.clear();
@@ -324,14 +345,14 @@ impl Engine {
         let marks: Vec<u32> = self.marks.iter().copied().collect();
         let gone = *self.random.pick(&marks);
         self.marks.remove(&gone);
-        let (floor, marks, free, hwm) = (
-            self.current,
-            self.marks.clone(),
-            self.free.clone(),
-            self.hwm,
-        );
+        let floor = match self.is(Mutant::FloorBelowLost) {
+            true => self.current,
+            false => self.next - 1,
+        };
+        let (marks, free, hwm) = (self.marks.clone(), self.free.clone(), self.hwm);
         self.write_header(|h| {
             h.floor = floor;
+            h.reserved = if marks.is_empty() { 0 } else { h.reserved };
             h.marks = marks;
             h.free = free;
             h.hwm = hwm;

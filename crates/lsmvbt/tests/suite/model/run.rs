@@ -221,7 +221,7 @@ impl Run {
                 engine.snapshots.remove(&id);
             }
         }
-        if self.random.chance(5) {
+        if self.random.chance(12) {
             engine.unmark()?;
         }
         if engine.snapshots.is_empty() && self.random.chance(3) {

@@ -43,29 +43,82 @@ impl Engine {
         }
     }
 
-    /// Marks the regions of pages that are about to be written. Sometimes the floor moves with it.
-    fn mark(&mut self, pages: &[u32]) -> Step<()> {
+    /// Marks the regions of pages that are about to be written, by a header that is flushed with
+    /// them (`with_them`) or before. Sometimes the floor moves with it.
+    fn mark(&mut self, pages: &[u32], with_them: bool) -> Step<()> {
         let need: BTreeSet<u32> = pages.iter().map(|p| p / REGION).collect();
-        if self.double || need.is_subset(&self.marks) {
+        let (version, header) = (self.version(), self.header());
+        let strict = self.lost.len() >= MOST_LOST;
+        let flushed_first = strict && header.reserved == 0 && !self.marks.is_empty();
+        let reserved =
+            version <= header.reserved || flushed_first || self.is(Mutant::BeyondReserved);
+        if self.double || (need.is_subset(&self.marks) && reserved) {
             return Ok(());
         }
+        let base_is_durable = self.durable == self.current;
+        let with_them = with_them && !strict && base_is_durable;
+        if !reserved {
+            return self.move_floor(need);
+        }
         self.marks.extend(need);
-        let marks = self.marks.clone();
+        let (marks, reserve) = (self.marks.clone(), self.reserve());
         if self.random.chance(50) {
             // The usual case in the engine: the list grows, the rest of the header stays.
-            self.write_header(|h| h.marks = marks)?;
+            self.write_header(|h| {
+                h.marks = marks;
+                h.reserved = reserve;
+            })?;
         } else {
             let (floor, free, hwm) = (self.durable, self.durable_free.clone(), self.durable_hwm);
             self.write_header(|h| {
                 h.marks = marks;
-                h.floor = floor;
+                h.floor = h.floor.max(floor);
                 h.free = free;
                 h.hwm = hwm;
+                h.reserved = reserve;
             })?;
         }
-        if !self.is(Mutant::NoFlushOfMarks) {
+        if !with_them && !self.is(Mutant::NoFlushOfMarks) {
             self.disk.flush()?;
             self.flushed(false);
+        }
+        Ok(())
+    }
+
+    /// The number that the next header reserves.
+    fn reserve(&self) -> u64 {
+        match self.lost.len() >= MOST_LOST {
+            true => 0,
+            false => self.version() + RESERVED,
+        }
+    }
+
+    /// The first header of an opening: the floor is above all versions that may be lost, and nothing
+    /// else is marked.
+    fn move_floor(&mut self, mut marks: BTreeSet<u32>) -> Step<()> {
+        if self.durable != self.current {
+            self.disk.flush()?;
+            self.flushed(false);
+        }
+        let version = self.version();
+        let txn = self.txn()?;
+        marks.extend(txn.spilled.iter().map(|p| p / REGION));
+        let (free, hwm) = (txn.free_at_base.clone(), txn.hwm_at_base);
+        let floor = match self.is(Mutant::FloorBelowLost) {
+            true => self.current,
+            false => version - 1,
+        };
+        self.marks = marks.clone();
+        let reserve = self.reserve();
+        self.write_header(|h| {
+            h.marks = marks;
+            h.floor = floor;
+            h.free = free;
+            h.hwm = hwm;
+            h.reserved = reserve;
+        })?;
+        if !self.is(Mutant::NoFlushOfMarks) {
+            self.disk.flush()?;
         }
         Ok(())
     }
@@ -97,7 +150,7 @@ impl Engine {
             return Ok(());
         }
         let page = *self.random.pick(&pages);
-        self.mark(&[page])?;
+        self.mark(&[page], false)?;
         let image = self.image(page, None)?;
         self.disk
             .write(Place::Page(page), Block::Page(Rc::new(image)))?;
@@ -115,7 +168,7 @@ impl Engine {
         if self.double {
             return self.commit_double(&pages);
         }
-        self.mark(&pages)?;
+        self.mark(&pages, flush)?;
         self.shuffle(&mut pages);
         let carrier = pages[0];
         let mut images = Vec::new();
@@ -210,7 +263,7 @@ impl Engine {
             let (floor, hwm, marks) = (self.durable, self.txn()?.hwm_at_base, self.marks.clone());
             self.write_header(|h| {
                 h.marks = marks;
-                h.floor = floor;
+                h.floor = h.floor.max(floor);
                 h.free = free;
                 h.hwm = hwm;
             })?;

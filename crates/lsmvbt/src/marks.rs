@@ -1,0 +1,166 @@
+//! Marks: the regions that recovery reads.
+//!
+//! A commit may write pages in regions that the header on the device does not mark. It writes a
+//! header that does with its own pages, and one flush makes all of them durable. If a power cut
+//! leaves pages without that header, their commit never happened: see [`crate::lost`]. This takes
+//! three rules:
+//!
+//! - Such a commit begins from a durable version. So recovery goes back to exactly this one, which
+//!   the pages still have whole.
+//! - No page has a version above [`Header::reserved`] of a header that is durable. So recovery knows
+//!   which numbers may be lost.
+//! - The header is flushed before the next one is written.
+//!
+//! Where one of them does not hold, the header is flushed before the pages. That is so in the first
+//! commit after an open, without a flush after each commit, and before pages are spilled.
+
+use std::collections::BTreeSet;
+
+use crate::core::Core;
+use crate::error::Result;
+use crate::header::{Header, MAX_MARKS, Marks};
+use crate::shared::{DURABLE, LOST_AFTER, LOST_TO};
+
+/// The time at which a header must be durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flushed {
+    /// Before any of the pages is written.
+    First,
+    /// With the pages, by the flush of their commit.
+    WithThePages,
+}
+
+/// Version numbers that a header reserves beyond its own.
+const RESERVED: u64 = 4096;
+/// A file of this size has this many regions at most, as long as recovery may read all of it. They
+/// cost a page of the header each, once in the life of a database.
+const REGIONS: u32 = 64;
+/// Pages that are marked where the file grows.
+const GROWTH: u32 = 16;
+
+/// Pages of a region, for a file of `hwm` pages of which recovery may read `most`.
+///
+/// If that is all of them, regions are so large that soon every one is marked. Otherwise a random
+/// page is rarely in a marked region, whatever the size, and a region of one page costs recovery
+/// least.
+fn region_of(hwm: u32, most: u32) -> u32 {
+    if hwm <= most {
+        hwm.div_ceil(REGIONS).next_power_of_two()
+    } else {
+        1
+    }
+}
+
+impl Core {
+    /// Makes sure that recovery will look at these pages, which the write transaction is about to
+    /// write.
+    pub(crate) fn mark_regions(&mut self, pages: &[u32], flushed: Flushed) -> Result<()> {
+        let version = self.version()?;
+        let reserved = self.header.reserved;
+        let marked = pages.iter().all(|p| self.header.marks(*p));
+        // A header that reserves nothing is flushed before the pages that it marks.
+        let may_stand = version <= reserved || (reserved == 0 && marked);
+        let for_long = version + RESERVED / 4 <= reserved || reserved == 0;
+        if marked && may_stand && for_long {
+            // Its writer may have died before it flushed it.
+            return self.flush_what_was_found();
+        }
+        self.reserve_maps()?;
+        let base = self.txn()?.base;
+        let strict = self.lost_with_news(&self.header.clone())?.is_full();
+        let first =
+            flushed == Flushed::First || strict || version > reserved || self.load(DURABLE)? < base;
+        let mut header = self.header.clone();
+        header.reserved = if strict { 0 } else { version + RESERVED };
+        match self.more_marks(pages, may_stand) {
+            Some(marks) => {
+                header.marks = marks;
+                self.write_header(header, None)?;
+            }
+            None => self.move_floor(header, pages)?,
+        }
+        if first { self.flush_storage() } else { Ok(()) }
+    }
+
+    /// The marks of the header with those of these pages, if they fit, and its floor need not move.
+    fn more_marks(&self, pages: &[u32], may_stand: bool) -> Option<Marks> {
+        let Marks::Some(marks) = &self.header.marks else {
+            return may_stand.then_some(Marks::All);
+        };
+        let strict = self.header.reserved == 0 && !marks.is_empty();
+        if !(may_stand || strict) {
+            return None;
+        }
+        let region = self.header.region;
+        let mut more = marks.clone();
+        more.extend(pages.iter().map(|p| p / region));
+        let limit = self.most_marks(region);
+        self.mark_growth(pages, region, limit, &mut more);
+        (more.len() <= limit).then_some(Marks::Some(more))
+    }
+
+    fn most_marks(&self, region: u32) -> usize {
+        (self.options.recovery_pages / region).clamp(2, MAX_MARKS as u32) as usize
+    }
+
+    /// Marks also where the file will grow next, if it grows and there is room.
+    fn mark_growth(&self, pages: &[u32], region: u32, limit: usize, marks: &mut BTreeSet<u32>) {
+        let last = pages.iter().copied().max().unwrap_or(0);
+        let next = last / region..=(last + GROWTH) / region;
+        if last + 1 == self.free.hwm && marks.len() + next.clone().count() <= limit {
+            marks.extend(next);
+        }
+    }
+
+    /// Writes a header with a new floor: recovery need not read anything that is durable. The slots
+    /// of `double` stay unsettled: the newest pages in place need not be durable.
+    fn move_floor(&mut self, mut header: Header, pages: &[u32]) -> Result<()> {
+        let base = self.txn()?.base;
+        if self.load(DURABLE)? < base {
+            self.flush_storage()?;
+            self.now_durable(base)?;
+            self.release_quarantine()?;
+        }
+        header.floor = self.newest_over()?;
+        let txn = self.txn()?;
+        let others = txn.dirty.keys().chain(txn.spilled.keys());
+        let all: Vec<u32> = pages.iter().chain(others).copied().collect();
+        let mut region = region_of(self.free.hwm, self.options.recovery_pages);
+        let marks = loop {
+            let marks: BTreeSet<u32> = all.iter().map(|p| p / region).collect();
+            if marks.len() <= self.most_marks(region).max(MAX_MARKS / 2) {
+                break marks;
+            }
+            // A large transaction: recovery reads more.
+            region *= 2;
+        };
+        header.region = region;
+        let mut more = marks;
+        self.mark_growth(pages, region, self.most_marks(region), &mut more);
+        header.marks = Marks::Some(more);
+        let free = self.base_free();
+        self.write_header(header, Some(&free))
+    }
+
+    // ---- lost versions
+
+    /// The lost versions of a header, and those that the open has found.
+    pub(crate) fn lost_with_news(&self, header: &Header) -> Result<crate::lost::Lost> {
+        let mut lost = header.lost.clone();
+        lost.add(self.load(LOST_AFTER)?, self.load(LOST_TO)?);
+        Ok(lost)
+    }
+
+    /// Declares lost what may be there of versions above `after` without recovery having seen it.
+    /// The next header that is written has it; until then, shared memory.
+    pub(crate) fn declare_lost(&mut self, after: u64, to: u64) -> Result<()> {
+        self.store(LOST_AFTER, after)?;
+        self.store(LOST_TO, to)
+    }
+
+    /// Learns which versions are lost. No handle that has the database open adds any.
+    pub(crate) fn learn_lost(&mut self) -> Result<()> {
+        self.lost = self.lost_with_news(&self.header.clone())?;
+        Ok(())
+    }
+}
