@@ -11,7 +11,7 @@ use std::io::{IoSlice, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{OFlags, fdatasync};
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
@@ -30,6 +30,12 @@ const WRITES: std::ops::RangeInclusive<u32> = 1_000..=10_000;
 /// A block in memory that direct I/O accepts.
 #[repr(align(4096))]
 struct Block([u8; BLOCK_BYTES]);
+
+/// A slow device makes no more writes than fit into this time, for each rate.
+const MOST_TIME: Duration = Duration::from_millis(500);
+
+/// But it makes at least so many.
+const LEAST_WRITES: u32 = 50;
 
 /// One measurement, in writes a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -91,7 +97,7 @@ impl<'a> RawBench<'a> {
         }
     }
 
-    /// The number of writes for each rate.
+    /// The number of writes for each rate; on a slow device fewer.
     pub fn writes(&self) -> u32 {
         self.writes
     }
@@ -143,10 +149,10 @@ impl<'a> RawBench<'a> {
             Durable::No => ReadWriteFlags::empty(),
         };
         let block = Block([0; BLOCK_BYTES]);
-        let begin = Instant::now();
-        for at in 0..u64::from(self.writes) {
+        let mut loops = Loop::begin(self.writes);
+        while let Some(at) = loops.next() {
             self.go_on()?;
-            let offset = at * BLOCK_BYTES as u64;
+            let offset = u64::from(at) * BLOCK_BYTES as u64;
             let written = pwritev2(file, &[IoSlice::new(&block.0)], offset, flags)
                 .map_err(Error::io("write to", &self.direct_path))?;
             if written != BLOCK_BYTES {
@@ -156,28 +162,58 @@ impl<'a> RawBench<'a> {
                 ));
             }
         }
-        Ok(Some(self.rate_since(begin)))
+        Ok(Some(loops.rate()))
     }
 
     fn append(&self) -> Result<f64, Error> {
         let path = &self.append_path;
         let mut file = File::create(path).map_err(Error::io("create", path))?;
         let frame = [0x5a_u8; FRAME_BYTES];
-        let begin = Instant::now();
-        for _ in 0..self.writes {
+        let mut loops = Loop::begin(self.writes);
+        while loops.next().is_some() {
             self.go_on()?;
             file.write_all(&frame)
                 .map_err(Error::io("append to", path))?;
             fdatasync(&file).map_err(Error::io("fdatasync", path))?;
         }
-        let rate = self.rate_since(begin);
+        let rate = loops.rate();
         std::fs::remove_file(path).map_err(Error::io("remove", path))?;
         Ok(rate)
     }
+}
 
-    fn rate_since(&self, begin: Instant) -> f64 {
-        f64::from(self.writes) / begin.elapsed().as_secs_f64().max(1e-9)
+/// The writes for one rate.
+struct Loop {
+    begin: Instant,
+    done: u32,
+    most: u32,
+}
+
+impl Loop {
+    fn begin(most: u32) -> Self {
+        Self {
+            begin: Instant::now(),
+            done: 0,
+            most,
+        }
     }
+
+    /// The number of the next write, if there is one.
+    fn next(&mut self) -> Option<u32> {
+        let at = self.done;
+        let goes_on = goes_on(at, self.most, self.begin.elapsed());
+        self.done += u32::from(goes_on);
+        goes_on.then_some(at)
+    }
+
+    /// Writes a second.
+    fn rate(&self) -> f64 {
+        f64::from(self.done) / self.begin.elapsed().as_secs_f64().max(1e-9)
+    }
+}
+
+fn goes_on(done: u32, most: u32, elapsed: Duration) -> bool {
+    done < most && (done < LEAST_WRITES || elapsed < MOST_TIME)
 }
 
 impl Drop for RawBench<'_> {
@@ -191,6 +227,15 @@ impl Drop for RawBench<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_slow_device_makes_fewer_writes_but_some() {
+        let long = 2 * MOST_TIME;
+        assert!(goes_on(0, 1_000, Duration::ZERO) && goes_on(999, 1_000, Duration::ZERO));
+        assert!(!goes_on(1_000, 1_000, Duration::ZERO));
+        assert!(goes_on(LEAST_WRITES - 1, 1_000, long));
+        assert!(!goes_on(LEAST_WRITES, 1_000, long));
+    }
 
     #[test]
     fn rates_are_measured_and_nothing_is_left_behind() {

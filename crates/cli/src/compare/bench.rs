@@ -120,7 +120,7 @@ pub fn run(args: &BenchArgs) -> Outcome {
     }
     super::run(&Args {
         op,
-        count: run.count.or(published).unwrap_or(super::DEFAULT_COUNT),
+        count: run.count.or(published).or(Some(super::DEFAULT_COUNT)),
         common,
     })
 }

@@ -24,6 +24,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use onewrite_workload::mode::Synchronous;
 use onewrite_workload::plan::{Op, Order, Plan};
+use onewrite_workload::raw::RawBench;
 
 use crate::arguments::{Modes, SynchronousArg};
 use crate::output::OutputArgs;
@@ -132,6 +133,13 @@ const SQLITES_AUTOCHECKPOINT: u32 = 1000;
 /// The default number of transactions.
 const DEFAULT_COUNT: u32 = 1000;
 
+/// On a slow device the default is less: so many seconds of its durable writes for each mode, and at
+/// least [`LEAST_COUNT`]. A newcomer's first comparison, of seven modes, then takes under a minute.
+const ENOUGH_S: f64 = 2.0;
+
+/// See [`ENOUGH_S`].
+const LEAST_COUNT: u32 = 100;
+
 /// Rounds at most, if nobody says how many.
 const MOST_ROUNDS: u32 = 20;
 
@@ -145,9 +153,10 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = OpArg::Insert)]
     op: OpArg,
 
-    /// Transactions in all, over every thread and process
-    #[arg(long, default_value_t = DEFAULT_COUNT, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
-    count: u32,
+    /// Transactions in all, over every thread and process [default: 1000, fewer on a device with less
+    /// than 500 durable writes a second]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    count: Option<u32>,
 
     #[command(flatten)]
     common: Common,
@@ -330,10 +339,10 @@ impl Args {
         if self.readers() > 0 && self.common.processes > 1 {
             return Err("--readers are threads of one process: no --processes".to_owned());
         }
-        if self.count < workers {
+        let count = self.count.unwrap_or(DEFAULT_COUNT);
+        if count < workers {
             return Err(format!(
-                "--count {} has fewer transactions than there are workers ({workers})",
-                self.count
+                "--count {count} has fewer transactions than there are workers ({workers})"
             ));
         }
         if let (Some(repeat), Some(most)) = (self.common.repeat, self.common.max_rounds)
@@ -351,7 +360,7 @@ impl Args {
         }
         Ok(Plan {
             op,
-            count: self.count.saturating_add(self.common.warm_up.unwrap_or(0)),
+            count: count.saturating_add(self.common.warm_up.unwrap_or(0)),
             warm_up: self.common.warm_up.unwrap_or(0),
             record_size: self.common.record_size as usize,
             updates: self.common.updates,
@@ -446,15 +455,17 @@ pub fn run(args: &Args) -> Outcome {
 /// All rounds of all modes, with the raw rates between them.
 fn compare(args: &Args, plan: &Plan, place: &Place, progress: &Progress) -> Result<Report, String> {
     let workers = args.threads() * args.common.processes;
-    let bench = rounds::raw_bench(place, args.count / workers)?;
+    let bench = rounds::raw_bench(place, args.count.unwrap_or(DEFAULT_COUNT) / workers)?;
+    let (plan, fewer) = fitting(args, plan, &bench)?;
     let comparison = Comparison {
-        plan,
+        plan: &plan,
         terms: args.terms(),
         modes: &args.common.modes.0,
         rounds: args.common.rounds(),
         is_open: &Ratios::is_open,
     };
     let mut report = comparison.measure(place, Some(&bench), progress)?;
+    report.notes.extend(fewer);
     if plan.op.trace_length().is_some() {
         report
             .notes
@@ -466,6 +477,44 @@ fn compare(args: &Args, plan: &Plan, place: &Place, progress: &Progress) -> Resu
         )
     }));
     Ok(report)
+}
+
+/// The plan, with fewer transactions and a note where nobody said how many and the device is slow.
+fn fitting(
+    args: &Args,
+    plan: &Plan,
+    bench: &RawBench<'_>,
+) -> Result<(Plan, Option<String>), String> {
+    let common = &args.common;
+    let is_free = args.count.is_none() && common.rate.is_none() && !common.steady;
+    if !is_free || common.warm_up.is_some() {
+        return Ok((plan.clone(), None));
+    }
+    let rates = bench.measure().map_err(|error| error.to_string())?;
+    // The slower one is what most modes come to.
+    let overwrite = rates.direct_dsync_4k.unwrap_or(f64::INFINITY);
+    let durable = overwrite.min(rates.append_fdatasync);
+    let count = count_for(durable, args.threads() * common.processes);
+    let note = (count < DEFAULT_COUNT).then(|| {
+        format!(
+            "{count} transactions, and not {DEFAULT_COUNT}, because this device makes {durable:.0} durable writes a second; \
+             --count sets them"
+        )
+    });
+    let count = count.min(plan.count);
+    Ok((
+        Plan {
+            count,
+            ..plan.clone()
+        },
+        note,
+    ))
+}
+
+/// The transactions for a device with so many durable writes a second.
+fn count_for(durable: f64, workers: u32) -> u32 {
+    let fitting = (durable * ENOUGH_S) as u32;
+    fitting.clamp(LEAST_COUNT, DEFAULT_COUNT).max(workers)
 }
 
 /// Prints the report and turns its result into an exit code.
@@ -484,4 +533,22 @@ fn show(args: &Args, report: &Report) -> Outcome {
         }
     }
     Ok(interrupt::exit_code(code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_device_gets_fewer_transactions() {
+        for (durable, workers, count) in [
+            (30_000.0, 1, DEFAULT_COUNT),
+            (500.0, 1, DEFAULT_COUNT),
+            (156.4, 1, 312),
+            (3.0, 1, LEAST_COUNT),
+            (3.0, 200, 200),
+        ] {
+            assert_eq!(count_for(durable, workers), count, "{durable}");
+        }
+    }
 }

@@ -75,7 +75,8 @@ pub struct Raw {
     pub max: RawRates,
     /// Measurements: before the first run, and after every run of the least rounds.
     pub samples: usize,
-    /// Writes of each kind in a measurement.
+    /// Writes of each kind in a measurement; on a slow device as many as fit into half a second, at
+    /// least 50.
     pub writes_per_sample: u32,
 }
 
