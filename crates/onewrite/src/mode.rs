@@ -168,7 +168,8 @@ impl fmt::Display for JournalMode {
     }
 }
 
-/// The mode that the environment substitutes for SQLite's own WAL: `ONEWRITE_UPGRADE_WAL`.
+/// The mode that takes the place of SQLite's own WAL: `ONEWRITE_UPGRADE_WAL`, or the URI's
+/// `onewrite_upgrade_wal`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UpgradeOfWal {
     /// `0`, or unset: WAL stays WAL.

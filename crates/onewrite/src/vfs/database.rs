@@ -26,7 +26,7 @@ use crate::checkpoint::Remapper;
 use crate::commit::{SharedLog, Writer};
 use crate::log::shared::Committer;
 use crate::log::{ErrorKind, Log, LogError, OpenLog};
-use crate::mode::JournalMode;
+use crate::mode::{JournalMode, UpgradeOfWal};
 use crate::storage::{Access, MOMENT, NewFile, Short, process_number, try_within};
 use crate::sync::{self, Instant};
 use crate::wal::{IndexView, PageSize};
@@ -54,6 +54,7 @@ pub struct Opened {
     pub takes_no_lock: bool,
     pub wanted: Option<JournalMode>,
     pub wanted_by_uri: Option<JournalMode>,
+    pub upgrade_by_uri: Option<UpgradeOfWal>,
 }
 
 /// See the module.
@@ -154,6 +155,7 @@ impl Database {
             requested: Requested {
                 mode: opened.wanted,
                 mode_in_uri: opened.wanted_by_uri,
+                upgrade_in_uri: opened.upgrade_by_uri,
                 ..Requested::default()
             },
             first_lock: FirstLock::default(),

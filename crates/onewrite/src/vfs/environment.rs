@@ -37,7 +37,8 @@ pub const UPGRADE_WAL: Variable = Variable {
         (
             "a journal mode of onewrite",
             "that mode, or the one of `journal_mode=` in the URI, where the program asks for WAL; the \
-             program gets the answer \"wal\". A database that remembers one of these modes stays in it",
+             program gets the answer \"wal\". A database that remembers one of these modes stays in it. \
+             `onewrite_upgrade_wal=` in the URI takes the same values, and counts more",
         ),
         (
             "1",

@@ -23,7 +23,8 @@ use crate::mode::{
 };
 use crate::storage::DirectIo;
 use choice::{Choice, Groups, Stalls, Takes};
-pub(super) use wanted::{check_modes, is_set, mode_of_uri, wanted_mode};
+use wanted::UPGRADE_IN_URI;
+pub(super) use wanted::{check_modes, is_set, mode_of_uri, upgrade_of_uri, wanted_mode};
 
 /// The beginning of every setting's name.
 const PREFIX: &str = "onewrite_";
@@ -468,7 +469,9 @@ impl Setting {
 /// # Errors
 /// The first that is none, as text.
 pub(super) fn check_names(names: &[String]) -> Result<(), String> {
-    let is_unknown = |name: &&String| name.starts_with(PREFIX) && Setting::of(name).is_none();
+    let is_unknown = |name: &&String| {
+        name.starts_with(PREFIX) && Setting::of(name).is_none() && *name != UPGRADE_IN_URI
+    };
     match names.iter().find(is_unknown) {
         None => Ok(()),
         Some(name) => {

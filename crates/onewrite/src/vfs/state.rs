@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use crate::commit::SharedLog;
-use crate::mode::JournalMode;
+use crate::mode::{JournalMode, UpgradeOfWal};
 use crate::sync::Instant;
 use crate::wal::IndexView;
 
@@ -17,6 +17,8 @@ pub struct Requested {
     pub mode: Option<JournalMode>,
     /// The mode that the URI asks for.
     pub mode_in_uri: Option<JournalMode>,
+    /// The mode in the URI for an application that asks for WAL.
+    pub upgrade_in_uri: Option<UpgradeOfWal>,
     /// Whether the application has named a journal mode.
     pub mode_was_named: Cell<bool>,
     /// Words of the environment that mean nothing, and a name that was meant for a URI.

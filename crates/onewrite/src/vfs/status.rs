@@ -196,6 +196,7 @@ fn requested(database: &Database, is_readable: bool) -> Option<Asked> {
     let (mode, by) = match (asked.mode_in_uri, asked.mode, database.upgrade_of_wal()) {
         (Some(mode), ..) => (mode, "URI"),
         (None, Some(mode), _) => (mode, JOURNAL_MODE.name),
+        (None, None, Some(mode)) if asked.upgrade_in_uri.is_some() => (mode, "URI"),
         (None, None, Some(mode)) => (mode, UPGRADE_WAL.name),
         (None, None, None) => return None,
     };

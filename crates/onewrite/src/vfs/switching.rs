@@ -106,17 +106,21 @@ impl Database {
         self.first_lock.conversion_failure.replace(Some(why));
     }
 
-    /// The mode that the environment substitutes for SQLite's own WAL. `ONEWRITE_UPGRADE_WAL` is
-    /// its name, or 1 for the one that `ONEWRITE_JOURNAL_MODE` names. The URI counts more than both.
+    /// The mode that the URI or the environment substitutes for SQLite's own WAL: its name, or 1 for the
+    /// one that `journal_mode=` or `ONEWRITE_JOURNAL_MODE` names. The URI counts more than the environment.
     pub(super) fn upgrade_of_wal(&self) -> Option<JournalMode> {
         if convert::is_converting() {
             return None;
         }
-        match UPGRADE_WAL.text()?.parse() {
-            Ok(UpgradeOfWal::To(mode)) => Some(self.requested.mode_in_uri.unwrap_or(mode)),
-            Ok(UpgradeOfWal::ToWanted) => self.requested.mode,
-            // This was reported when the database was opened.
-            Ok(UpgradeOfWal::No) | Err(_) => None,
+        let upgrade = match self.requested.upgrade_in_uri {
+            Some(upgrade) => upgrade,
+            // An unknown word was reported when the database was opened.
+            None => UPGRADE_WAL.text()?.parse().ok()?,
+        };
+        match upgrade {
+            UpgradeOfWal::To(mode) => Some(self.requested.mode_in_uri.unwrap_or(mode)),
+            UpgradeOfWal::ToWanted => self.requested.mode,
+            UpgradeOfWal::No => None,
         }
     }
 

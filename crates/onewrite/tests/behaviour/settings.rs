@@ -41,6 +41,10 @@ fn a_wrong_parameter_of_the_uri_refuses_the_database_and_says_why() {
     for (parameter, why) in [
         ("onewrite_sync=sometimes", "unknown value 'sometimes'"),
         (
+            "onewrite_upgrade_wal=wadlio",
+            "onewrite_upgrade_wal: unknown value 'wadlio'",
+        ),
+        (
             "journal_mode=onewrite&onewrite_synk=full",
             "unknown URI parameter onewrite_synk",
         ),
@@ -242,6 +246,35 @@ fn the_environment_chooses_for_applications_that_do_not() {
             last.is_some_and(|line| line.ends_with(&format!("mode={expected}"))),
             "{name}: {text}"
         );
+    }
+}
+
+#[test]
+fn the_uri_upgrades_wal_and_counts_more_than_the_environment() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for (number, (parameters, variable, expected)) in [
+        ("onewrite_upgrade_wal=onewrite", "0", "wal,onewrite"),
+        ("onewrite_upgrade_wal=onewrite", "direct", "wal,onewrite"),
+        ("onewrite_upgrade_wal=0", "onewrite", "wal,stock"),
+        ("onewrite_upgrade_wal=1&journal_mode=swal", "0", "wal,swal"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let path = directory.path().join(number.to_string());
+        let uri = format!("file:{}?{parameters}", path.display());
+        let text = said(
+            uri.as_ref(),
+            &[
+                ("ONEWRITE_TEST_PRAGMA", "PRAGMA journal_mode=wal"),
+                ("ONEWRITE_MAKE_DEFAULT", "1"),
+                ("ONEWRITE_UPGRADE_WAL", variable),
+            ],
+        );
+        let last = text.lines().rfind(|line| line.contains("mode="));
+        // Behind it is the compression, where there is one.
+        let is_right = last.is_some_and(|line| line.contains(&format!("mode={expected}")));
+        assert!(is_right, "{parameters}: {text}");
     }
 }
 

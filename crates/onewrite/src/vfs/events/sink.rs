@@ -100,7 +100,7 @@ fn append(path: &Path, line: &[u8]) {
 static IS_CUT: AtomicBool = AtomicBool::new(false);
 
 /// Whether a descriptor is for lines. A program that has closed standard error may get this number
-/// for a file of its own, which it reads, too, or for a connection to another machine.
+/// for a file of its own that it reads, or for a connection to another machine.
 fn takes_lines(fd: BorrowedFd<'_>) -> bool {
     let Ok(stat) = fstat(fd) else { return false };
     match FileType::from_raw_mode(stat.st_mode) {

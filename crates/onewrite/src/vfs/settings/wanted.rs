@@ -22,8 +22,12 @@ pub fn wanted_mode(uri: Uri<'_>) -> Option<JournalMode> {
 /// An unknown word in the URI.
 pub fn check_modes(database: &Database, uri: Uri<'_>) -> Result<(), String> {
     environment::unknown_words().for_each(|message| database.warn(&message));
+    if let Some(word) = uri(UPGRADE_IN_URI) {
+        let upgrade: Result<UpgradeOfWal, _> = word.parse();
+        upgrade.map_err(|e| format!("{UPGRADE_IN_URI}: {e}"))?;
+    }
     if let Some(why) = senseless_upgrade(database, uri) {
-        database.warn(&format!("{}: {why}", UPGRADE_WAL.name));
+        database.warn(&why);
     }
     if let Some(word) = uri("journal_mode") {
         return match JournalMode::wanted(&word) {
@@ -39,15 +43,27 @@ pub fn check_modes(database: &Database, uri: Uri<'_>) -> Result<(), String> {
     Ok(())
 }
 
+/// The URI parameter that counts more than `ONEWRITE_UPGRADE_WAL`.
+pub const UPGRADE_IN_URI: &str = "onewrite_upgrade_wal";
+
+/// The mode in the URI for an application that asks for WAL.
+pub fn upgrade_of_uri(uri: Uri<'_>) -> Option<UpgradeOfWal> {
+    uri(UPGRADE_IN_URI)?.parse().ok()
+}
+
 /// The journal mode of the URI alone.
 pub fn mode_of_uri(uri: Uri<'_>) -> Option<JournalMode> {
     JournalMode::from_name(&uri("journal_mode")?)
 }
 
-/// Why `ONEWRITE_UPGRADE_WAL` has no effect, if that cannot be intended.
+/// Why the upgrade of WAL has no effect, if that cannot be intended.
 fn senseless_upgrade(database: &Database, uri: Uri<'_>) -> Option<String> {
-    match UPGRADE_WAL.text()?.parse() {
-        Err(e) => Some(format!("{e}; WAL stays SQLite's own")),
+    let (name, word) = match uri(UPGRADE_IN_URI) {
+        Some(word) => (UPGRADE_IN_URI, word),
+        None => (UPGRADE_WAL.name, UPGRADE_WAL.text()?),
+    };
+    match word.parse() {
+        Err(e) => Some(format!("{name}: {e}; WAL stays SQLite's own")),
         Ok(UpgradeOfWal::ToWanted)
             if database.requested.mode.is_none() && uri("journal_mode").is_none() =>
         {
@@ -56,7 +72,7 @@ fn senseless_upgrade(database: &Database, uri: Uri<'_>) -> Option<String> {
                 Some(word) => format!("is {word}"),
             };
             Some(format!(
-                "1 needs a mode of onewrite in {}, which {why}; WAL stays SQLite's own",
+                "{name}: 1 needs a mode of onewrite in {}, which {why}; WAL stays SQLite's own",
                 JOURNAL_MODE.name
             ))
         }

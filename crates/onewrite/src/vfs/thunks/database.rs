@@ -77,6 +77,7 @@ pub unsafe fn open(
             takes_no_lock: settings::is_set(&uri, "immutable") || settings::is_set(&uri, "nolock"),
             wanted: settings::wanted_mode(&uri),
             wanted_by_uri: settings::mode_of_uri(&uri),
+            upgrade_by_uri: settings::upgrade_of_uri(&uri),
         }));
         let applied = apply_settings(&database, &uri);
         let applied = applied.and_then(|()| settings::check_names(&host::uri_names(name)));

@@ -81,7 +81,7 @@ final class Address {
     /** The driver's URL, with these parameters first. */
     String url(Map<String, String> first) {
         Map<String, String> all = new LinkedHashMap<>();
-        for (String name : new String[] {"vfs", "journal_mode", "synchronous"}) {
+        for (String name : new String[] {"vfs", "journal_mode", "synchronous", "onewrite_upgrade_wal"}) {
             if (first.containsKey(name)) {
                 all.put(name, first.get(name));
             }

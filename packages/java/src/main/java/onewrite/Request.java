@@ -2,6 +2,7 @@ package onewrite;
 
 import java.sql.Connection;
 import java.sql.SQLException;
+import java.util.HashMap;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Properties;
@@ -19,6 +20,8 @@ final class Request {
     private static final String MODE = "journal_mode";
     private static final String LEVEL = "synchronous";
     private static final String VFS = "vfs";
+    private static final String UPGRADE = "onewrite_upgrade_wal";
+    private static final String UPGRADE_VARIABLE = "ONEWRITE_UPGRADE_WAL";
 
     private final Address address;
     private final String mode; // null for the one that the database remembers
@@ -66,15 +69,30 @@ final class Request {
 
     /** The URL with which the driver does all but the check. */
     String url() {
-        String named = mode != null ? mode : Status.USUAL;
-        return address.url(Map.of(VFS, "onewrite", MODE, named, LEVEL, level.name()));
+        Map<String, String> parameters = parameters();
+        parameters.put(MODE, named());
+        parameters.put(LEVEL, level.name());
+        return address.url(parameters);
+    }
+
+    private String named() {
+        return mode != null ? mode : Status.USUAL;
+    }
+
+    /** A program that asks for WAL keeps the mode, unless the environment says what becomes of it. */
+    private Map<String, String> parameters() {
+        Map<String, String> parameters = new HashMap<>(Map.of(VFS, "onewrite"));
+        if (System.getenv(UPGRADE_VARIABLE) == null) {
+            parameters.put(UPGRADE, named());
+        }
+        return parameters;
     }
 
     Connection open() throws SQLException {
         long start = System.nanoTime();
         try {
             while (true) {
-                Connection connection = Driver.open(address.url(Map.of(VFS, "onewrite")), properties);
+                Connection connection = Driver.open(address.url(parameters()), properties);
                 try {
                     enter(connection);
                     return connection;

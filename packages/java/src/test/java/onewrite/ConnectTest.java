@@ -202,7 +202,9 @@ class ConnectTest extends Place {
         OneWrite.load();
         String url = OneWrite.url(path);
         assertEquals(
-                "jdbc:sqlite:file:" + path + "?vfs=onewrite&journal_mode=onewrite&synchronous=FULL", url);
+                "jdbc:sqlite:file:" + path + "?vfs=onewrite&journal_mode=onewrite&synchronous=FULL"
+                        + "&onewrite_upgrade_wal=onewrite",
+                url);
         OneWrite.check(closing(DriverManager.getConnection(url)));
     }
 
