@@ -91,10 +91,12 @@ pub fn lock_holders(path: &Path, bytes: Range<u64>) -> Vec<Holder> {
         .collect()
 }
 
+/// AT_STATX_DONT_SYNC of Linux, which rustix does not name for Android.
+const DONT_SYNC: AtFlags = AtFlags::from_bits_retain(0x4000);
+
 /// The device and the inode of a file, as the kernel knows them without asking a server.
 fn identity(path: &Path) -> Option<((u32, u32), u64)> {
-    let flags = AtFlags::STATX_DONT_SYNC;
-    let found = statx(CWD, path, flags, StatxFlags::INO).ok()?;
+    let found = statx(CWD, path, DONT_SYNC, StatxFlags::INO).ok()?;
     Some(((found.stx_dev_major, found.stx_dev_minor), found.stx_ino))
 }
 
