@@ -79,7 +79,7 @@ A steady state: --steady checkpoints every 1000 pages of log. It first executes 
 Rounds: a round runs each mode once; the order changes from round to round. `times wal` is the ratio of \
 the rates in the same rounds, and its interval holds the true ratio in 95 of 100 comparisons. Without \
 --repeat, rounds follow until no interval reaches more than 3 % below 1 and more than 3 % above. There are 20 \
-at most, and none begins that would end after two minutes. Where that does not decide, a line says so.
+at most, and none begins that would end after 40 seconds. Where that does not decide, a line says so.
 
 The same load: without --rate each thread begins its next transaction when the one before is committed, so a faster mode is under a higher load. Where one thread goes on while others \
 sleep, p99 is that thread's. With --rate transactions become due at random moments (a Poisson process), as from clients that do not wait for each other, and a latency counts from then. \
@@ -144,7 +144,7 @@ const LEAST_COUNT: u32 = 100;
 const MOST_ROUNDS: u32 = 20;
 
 /// How long these rounds take at most, once each mode has run.
-const WITHIN: Duration = Duration::from_secs(120);
+const WITHIN: Duration = Duration::from_secs(40);
 
 /// The options of `onewrite compare`.
 #[derive(clap::Args, Clone, Debug)]
