@@ -124,7 +124,7 @@ fn after_a_full_disk_the_next_event_has_a_line_of_its_own() {
 }
 
 /// A file system that takes no writes, as one whose device hangs.
-struct Frozen(fs::File);
+pub struct Frozen(fs::File);
 
 impl Frozen {
     #[allow(unsafe_code)]
@@ -133,7 +133,7 @@ impl Frozen {
         unsafe { libc::ioctl(self.0.as_raw_fd(), request as _, 0) == 0 }
     }
 
-    fn new(root: &Path) -> Frozen {
+    pub fn new(root: &Path) -> Frozen {
         let frozen = Frozen(fs::File::open(root).expect("the root"));
         assert!(
             frozen.control(FREEZE),
@@ -155,7 +155,7 @@ const FREEZE: u32 = 0xc004_5877;
 const THAW: u32 = 0xc004_5878;
 
 /// Whether a thread of the process waits for a frozen file system.
-fn waits_for_it(pid: u32) -> bool {
+pub fn waits_for_it(pid: u32) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
         .flatten()

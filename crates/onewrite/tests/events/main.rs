@@ -1,7 +1,9 @@
 //! Events for an operator: `docs/reference/events.md`.
 
 mod child;
+mod forks;
 mod hostile;
+mod rotation;
 #[path = "../common/rows.rs"]
 mod rows;
 mod scenes;
