@@ -4,7 +4,8 @@
 //! Called by `onewrite top`. A [`Live`] is a tracing instance of its own. Filters in the kernel
 //! keep out everything else. [`Live::read`] gives the events in the order of time. It holds back
 //! those that are younger than the reading, because an older one of another processor may follow.
-//! Events that the kernel had no room for are counted.
+//! One reading takes a part of the kernel's buffer at most, so that it ends although new events
+//! come. Events that the kernel had no room for are counted.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -30,6 +31,9 @@ const RWF_DSYNC: u32 = 2;
 /// A writer locks the first of these bytes of `-shm` in WAL mode (SQLite's `wal.c`). It locks the
 /// second one, RESERVED, of the database in a rollback mode (`os.h`).
 const WRITE_BYTES: [i64; 2] = [120, 0x4000_0001];
+
+/// Sub-buffers of each processor that one reading takes at most: a quarter of its ring buffer.
+const MOST_AT_ONCE: usize = 256;
 
 /// The lock that is exclusive (`F_WRLCK`).
 const EXCLUSIVE: u8 = 1;
@@ -227,28 +231,37 @@ impl Live {
         self.instance.filter(BIO, &filter)
     }
 
-    /// Adds the events since the last reading to `seen`, in the order of time.
+    /// Adds the events since the last reading to `seen`, in the order of time. Returns whether the
+    /// kernel may have more of them.
     ///
     /// # Errors
     /// If the kernel's buffer cannot be read.
-    pub fn read(&mut self, seen: &mut Vec<Seen>) -> Result<(), Error> {
-        let until = now_ns();
+    pub fn read(&mut self, seen: &mut VecDeque<Seen>) -> Result<bool, Error> {
+        let mut until = now_ns();
+        let mut has_more = false;
         let mut new: Vec<Seen> = self.held.drain(..).collect();
-        let decoders = &self.decoders;
         for reader in &mut self.readers {
-            while let Some(bytes) = reader.next()? {
-                let bad = |text| Error::Unavailable(format!("the trace cannot be read: {text}"));
-                let sub_buffer = ring::parse(bytes).map_err(bad)?;
-                self.lost_marks += u64::from(sub_buffer.lost);
-                let events = sub_buffer.events.iter();
-                new.extend(events.filter_map(|raw| decode(decoders, raw)));
+            let part = read_part(reader, &self.decoders, &mut new)?;
+            self.lost_marks += part.lost;
+            if let Some(newest) = part.newest {
+                // This processor's next events come after that one.
+                until = until.min(newest);
+                has_more = true;
             }
         }
         new.sort_by_key(|seen| seen.at_ns);
         let younger = new.partition_point(|seen| seen.at_ns < until);
         self.held.extend(new.drain(younger..));
-        seen.append(&mut new);
-        Ok(())
+        seen.extend(new);
+        Ok(has_more)
+    }
+
+    /// Sees nothing from now on. Earlier events can still be read.
+    ///
+    /// # Errors
+    /// If the kernel does not take it.
+    pub fn stop(&self) -> Result<(), Error> {
+        self.instance.stop()
     }
 
     /// Events that the kernel had no room for.
@@ -268,6 +281,38 @@ const BIO: &str = "block/block_bio_queue";
 /// A filter that no record passes: no device has this number.
 fn nothing() -> String {
     format!("dev == {}", u32::MAX)
+}
+
+/// The result of reading the buffer of a processor.
+struct Part {
+    /// Sub-buffers before which events were lost.
+    lost: u64,
+    /// The time of the last event that was taken, where the buffer has more; `None` where it is empty.
+    newest: Option<u64>,
+}
+
+/// Takes the next sub-buffers of a processor, and adds their events.
+fn read_part(
+    reader: &mut CpuReader,
+    decoders: &[Decoder],
+    new: &mut Vec<Seen>,
+) -> Result<Part, Error> {
+    let (mut lost, mut newest) = (0, 0);
+    for _ in 0..MOST_AT_ONCE {
+        let Some(bytes) = reader.next()? else {
+            return Ok(Part { lost, newest: None });
+        };
+        let bad = |text| Error::Unavailable(format!("the trace cannot be read: {text}"));
+        let sub_buffer = ring::parse(bytes).map_err(bad)?;
+        lost += u64::from(sub_buffer.lost);
+        newest = sub_buffer.events.last().map_or(newest, |last| last.at_ns);
+        let events = sub_buffer.events.iter();
+        new.extend(events.filter_map(|raw| decode(decoders, raw)));
+    }
+    Ok(Part {
+        lost,
+        newest: Some(newest),
+    })
 }
 
 fn decode(decoders: &[Decoder], raw: &ring::RawEvent<'_>) -> Option<Seen> {

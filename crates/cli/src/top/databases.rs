@@ -5,7 +5,7 @@
 //! files through `/proc/PID/root`, so that it finds those of containers.
 
 use std::fs;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -94,6 +94,8 @@ pub struct Database {
     pub has_gaps: bool,
     /// Whether `scan` shows it.
     pub is_wanted: bool,
+    /// Its file was there, and is no more: it is not looked at again.
+    pub is_gone: bool,
     opener: u32,
     /// The rollback journal was missing at a look: it is deleted after each commit.
     is_deleting: bool,
@@ -123,6 +125,7 @@ impl Database {
             framed_commits: 0,
             has_gaps: false,
             is_wanted: true,
+            is_gone: false,
             opener: pid,
             is_deleting: false,
             sample: None,
@@ -155,8 +158,13 @@ impl Database {
     /// Looks at its files. Counts the commits since the last look. If this is the first look, those
     /// of a wal-index that was made after `begin`.
     pub fn look(&mut self, begin: SystemTime) {
+        if self.is_gone {
+            return;
+        }
         let here = self.here();
         let Some(header) = DatabaseHeader::read(&here) else {
+            let file = fs::symlink_metadata(&here);
+            self.is_gone = file.is_err_and(|error| error.kind() == ErrorKind::NotFound);
             return;
         };
         let index = companion(&here, "-shm");

@@ -2,9 +2,10 @@
 //!
 //! [`Engine::tick`] is called every [`TICK`]. Once a second it looks at the databases' own counts,
 //! and where writes belong that no waiting thread handed over. Without root it has those counts
-//! alone.
+//! alone. A tick takes [`SLICE`] of time and one look at most. The next one goes on with the rest of
+//! the events and processes. Between two ticks the caller looks at keys and signals.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant, SystemTime};
 
 use onewrite_common::files::companion;
@@ -13,7 +14,7 @@ use onewrite_iotrace::io::Kind;
 use onewrite_iotrace::live::{Disk, Handed, Live, Seen, What};
 
 use super::databases::Source;
-use super::ledger::{FileOf, Ledger, Pair, Sums, Waiting, Write};
+use super::ledger::{All, FileOf, Ledger, Pair, Waiting, Write, of_database};
 use super::processes::{Databases, Processes};
 
 /// The time between two readings.
@@ -21,6 +22,9 @@ pub const TICK: Duration = Duration::from_millis(200);
 
 /// The time between two looks at the databases' own counts.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// The longest time that a tick takes events, and the longest that it looks at processes.
+const SLICE: Duration = Duration::from_millis(50);
 
 /// The time between two looks at every process.
 const LOOK_AT_ALL: Duration = Duration::from_secs(10);
@@ -59,7 +63,7 @@ pub struct Snapshot {
     /// The moment.
     pub at: Instant,
     /// The cost of each program's use of each database.
-    pub sums: HashMap<Pair, Sums>,
+    pub sums: All,
     /// The commits of each database.
     pub commits: Vec<(u64, Source)>,
     /// Looks at each database that saw a checkpoint held up.
@@ -83,7 +87,9 @@ pub struct Engine {
     begin_time: SystemTime,
     looked: Option<Instant>,
     looked_at_all: Instant,
-    events: Vec<Seen>,
+    events: VecDeque<Seen>,
+    /// Whether the kernel may have more events than were taken.
+    has_more: bool,
     /// Facts that the user should know.
     pub notes: Vec<String>,
     /// How often a device may be written in full.
@@ -105,7 +111,8 @@ impl Engine {
             begin_time: SystemTime::now(),
             looked: None,
             looked_at_all: Instant::now(),
-            events: Vec::new(),
+            events: VecDeque::new(),
+            has_more: false,
             notes: Vec::new(),
             full_writes: super::life::USUAL_FULL_WRITES,
         };
@@ -127,14 +134,22 @@ impl Engine {
         lost.and_then(Result::ok).unwrap_or(0)
     }
 
+    /// How long the caller may wait before the next tick: less if this one left events behind.
+    pub fn pause(&self) -> Duration {
+        let is_behind = self.has_more || !self.events.is_empty();
+        if is_behind { Duration::ZERO } else { TICK }
+    }
+
     /// Takes the events since the last call. Returns whether the counts of the databases were looked
     /// at.
     pub fn tick(&mut self) -> Result<bool, String> {
-        self.read()?;
+        self.take(Instant::now() + SLICE)?;
         if self.looked_at_all.elapsed() > LOOK_AT_ALL {
             self.looked_at_all = Instant::now();
-            self.processes.look_at_all(&mut self.databases);
+            self.processes.begin_look();
         }
+        self.processes
+            .look_until(Instant::now() + SLICE, &mut self.databases);
         self.watch_found()?;
         if self.looked.is_some_and(|at| at.elapsed() < LOOK) {
             return Ok(false);
@@ -143,25 +158,41 @@ impl Engine {
         Ok(true)
     }
 
-    /// Takes the last events, also those that a reading holds back.
+    /// Takes the last events, also those that a reading holds back. The trace ends before, so there
+    /// are not ever more.
     pub fn finish(&mut self) -> Result<(), String> {
-        self.read()?;
-        self.read()?;
+        if let Some(live) = &self.live {
+            live.stop().map_err(|error| error.to_string())?;
+        }
+        // The first reading holds back what is younger than its beginning.
+        let mut readings = 0;
+        while readings < 2 {
+            self.take(Instant::now() + SLICE)?;
+            let is_empty = self.pause() > Duration::ZERO;
+            readings += u32::from(is_empty);
+        }
         self.look();
         Ok(())
     }
 
-    fn read(&mut self) -> Result<(), String> {
-        let Some(live) = &mut self.live else {
-            return Ok(());
-        };
-        let mut events = std::mem::take(&mut self.events);
-        let read = live.read(&mut events);
-        for seen in events.drain(..) {
-            self.apply(&seen);
+    /// Takes events until there are no more, or until this moment.
+    fn take(&mut self, until: Instant) -> Result<(), String> {
+        loop {
+            while let Some(seen) = self.events.pop_front() {
+                self.apply(&seen);
+                if Instant::now() >= until {
+                    return Ok(());
+                }
+            }
+            let Some(live) = &mut self.live else {
+                return Ok(());
+            };
+            let read = live.read(&mut self.events);
+            self.has_more = read.map_err(|error| error.to_string())?;
+            if self.events.is_empty() && !self.has_more {
+                return Ok(());
+            }
         }
-        self.events = events;
-        read.map_err(|error| error.to_string())
     }
 
     fn apply(&mut self, seen: &Seen) {
@@ -293,6 +324,9 @@ impl Engine {
             let Some(watched) = self.disks.get_mut(&database.device) else {
                 continue;
             };
+            if database.is_gone {
+                continue;
+            }
             let here = database.here();
             for (suffix, kind) in FILES {
                 let owner = u32::try_from(self.owners.len()).unwrap_or(u32::MAX);
@@ -320,10 +354,8 @@ impl Engine {
     /// Everything that was counted so far.
     pub fn snapshot(&self) -> Snapshot {
         let counted = |(number, database): (usize, &super::databases::Database)| {
-            let sums = self.ledger.sums.iter();
-            let own = sums.filter(|(pair, _)| pair.database == number);
             let (mut log, mut file) = (0, 0);
-            for (_, sums) in own {
+            for (_, sums) in of_database(&self.ledger.sums, number) {
                 log += sums.log_waits;
                 file += sums.database_waits;
             }

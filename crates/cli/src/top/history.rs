@@ -8,9 +8,14 @@ use super::report::{Figures, Report};
 /// Points that are kept: an hour.
 const MOST: usize = 3600;
 
+/// Databases that are kept: a program may make, and remove, one each second.
+const MOST_DATABASES: usize = 500;
+
 /// The rates of a database.
 #[derive(Clone, Default)]
 pub struct Rates {
+    /// Seconds since it was last written to.
+    idle: usize,
     /// Commits a second.
     pub commits: VecDeque<f64>,
     /// Bytes a second.
@@ -21,6 +26,7 @@ impl Rates {
     fn add(&mut self, figures: Option<&Figures>) {
         let commits = figures.map_or(0.0, |figures| figures.commits_per_s);
         let bytes = figures.and_then(|figures| figures.bytes_per_s);
+        self.idle = if figures.is_some() { 0 } else { self.idle + 1 };
         for (list, rate) in [
             (&mut self.commits, commits),
             (&mut self.bytes, bytes.unwrap_or(0.0)),
@@ -60,5 +66,37 @@ impl History {
             let database = databases.find(|database| database.path == *path);
             rates.add(database.map(|database| &database.figures));
         }
+        self.forget();
+    }
+
+    /// Forgets those that were not written to for the longest time.
+    fn forget(&mut self) {
+        if self.rates.len() <= MOST_DATABASES {
+            return;
+        }
+        let mut idle: Vec<usize> = self.rates.values().map(|rates| rates.idle).collect();
+        let (_, longest, _) = idle.select_nth_unstable(MOST_DATABASES);
+        let longest = *longest;
+        self.rates.retain(|_, rates| rates.idle < longest.max(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_databases_those_written_to_last_are_kept() {
+        let mut history = History::default();
+        let last = 3 * MOST_DATABASES;
+        for second in 0..last {
+            history.rates.insert(second.to_string(), Rates::default());
+            history.remember(&Report::example());
+        }
+        assert!(history.rates.len() <= MOST_DATABASES);
+        let kept = |path: &str| history.rates.get(path).map(|rates| rates.commits.len());
+        assert_eq!(kept("/var/one.db"), Some(last));
+        assert_eq!(kept(&(last - 1).to_string()), Some(1));
+        assert_eq!(kept("0"), None);
     }
 }

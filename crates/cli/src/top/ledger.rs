@@ -7,7 +7,8 @@
 //! - The journal works for those who wait at that moment, in equal parts.
 //! - A page that a thread of the kernel writes later belongs to the file that has the sector.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use hdrhistogram::Histogram;
 use onewrite_iotrace::io::Kind;
@@ -22,6 +23,16 @@ pub struct Pair {
     pub database: usize,
     /// The program.
     pub pid: u32,
+}
+
+/// The cost of each program's use of each database. A copy shares those that stay as they are: of a
+/// thousand programs that have ended, it copies none.
+pub type All = BTreeMap<Pair, Arc<Sums>>;
+
+/// Those of one database, without a look at any other.
+pub fn of_database(all: &All, database: usize) -> impl Iterator<Item = (&Pair, &Arc<Sums>)> {
+    let pair = |pid| Pair { database, pid };
+    all.range(pair(0)..=pair(u32::MAX))
 }
 
 /// A file of a database.
@@ -88,8 +99,9 @@ pub struct Sums {
 
 impl Default for Sums {
     fn default() -> Self {
-        let Ok(waits_us) = Histogram::new_with_bounds(1, LONGEST_US, 2) else {
-            unreachable!("the bounds are constants that the histogram takes")
+        // It grows with the longest time: most programs' times are short, and there may be many.
+        let Ok(waits_us) = Histogram::new(2) else {
+            unreachable!("a number of digits that the histogram takes")
         };
         Self {
             log_bytes: 0,
@@ -122,6 +134,11 @@ impl Sums {
         self.waits_us += &other.waits_us;
     }
 
+    fn add_wait(&mut self, ns: u64) {
+        // It takes every time up to the longest.
+        let _ = self.waits_us.record((ns / 1000).min(LONGEST_US));
+    }
+
     fn add_bytes(&mut self, kind: Kind, bytes: u64) {
         match kind {
             Kind::Database => self.database_bytes += bytes,
@@ -134,7 +151,7 @@ impl Sums {
 #[derive(Default)]
 pub struct Ledger {
     /// The cost of each program's use of each database.
-    pub sums: HashMap<Pair, Sums>,
+    pub sums: All,
     /// Bytes handed to each device, for any file.
     pub devices: HashMap<u32, u64>,
     waiting: HashMap<u32, Waiting>,
@@ -145,6 +162,10 @@ pub struct Ledger {
 }
 
 impl Ledger {
+    fn of(&mut self, pair: Pair) -> &mut Sums {
+        Arc::make_mut(self.sums.entry(pair).or_default())
+    }
+
     /// A thread begins to wait.
     pub fn begin(&mut self, tid: u32, waiting: Waiting) {
         if let Some(file) = waiting.file {
@@ -160,7 +181,7 @@ impl Ledger {
         };
         let Some(file) = waiting.file else { return };
         let took_ns = at_ns.saturating_sub(waiting.at_ns);
-        let sums = self.sums.entry(pair(&waiting, file)).or_default();
+        let sums = self.of(pair(&waiting, file));
         match file.kind {
             Kind::Database => sums.database_waits += 1,
             _ => sums.log_waits += 1,
@@ -168,22 +189,23 @@ impl Ledger {
         if !file.is_rollback {
             // A checkpoint also waits, for the database; no commit waits for that.
             if file.kind == Kind::Log {
-                sums.waits_us.saturating_record(took_ns / 1000);
+                sums.add_wait(took_ns);
             }
             return;
         }
         let open = self.open.entry((tid, file.database)).or_default();
         *open += took_ns;
-        if file.kind == Kind::Database {
-            sums.waits_us.saturating_record(*open / 1000);
-            self.open.remove(&(tid, file.database));
+        if file.kind == Kind::Database
+            && let Some(all_ns) = self.open.remove(&(tid, file.database))
+        {
+            self.of(pair(&waiting, file)).add_wait(all_ns);
         }
     }
 
     /// A transaction that will write has begun.
     pub fn locked(&mut self, pair: Pair) {
         self.last.insert(pair.database, pair.pid);
-        self.sums.entry(pair).or_default().begun += 1;
+        self.of(pair).begun += 1;
     }
 
     /// A write was handed to a device. `owner` is the file that has the sector, where it is known.
@@ -197,7 +219,8 @@ impl Ledger {
         let waiting = self.waiting.get(&write.tid);
         if let Some(waiting) = waiting.filter(|waiting| waiting.device == write.device) {
             if let Some(file) = waiting.file {
-                let sums = self.sums.entry(pair(waiting, file)).or_default();
+                let pair = pair(waiting, file);
+                let sums = self.of(pair);
                 sums.flushes += f64::from(write.flushes);
                 match write.is_metadata {
                     true => sums.fs_journal_bytes += write.bytes,
@@ -219,7 +242,7 @@ impl Ledger {
             database: file.database,
             pid,
         };
-        let sums = self.sums.entry(pair).or_default();
+        let sums = self.of(pair);
         sums.flushes += f64::from(write.flushes);
         sums.add_bytes(file.kind, write.bytes);
         true
@@ -234,7 +257,7 @@ impl Ledger {
         for (place, waiting) in waiting.iter().enumerate() {
             let Some(file) = waiting.file else { continue };
             let odd = u64::from((place as u64) < write.bytes % count);
-            let sums = self.sums.entry(pair(waiting, file)).or_default();
+            let sums = self.of(pair(waiting, file));
             sums.fs_journal_bytes += write.bytes / count + odd;
             sums.flushes += f64::from(write.flushes) / count as f64;
         }

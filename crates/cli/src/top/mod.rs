@@ -28,7 +28,7 @@ use onewrite_iotrace::live::{Live, tracefs};
 
 use crate::output::OutputArgs;
 use crate::{Outcome, interrupt};
-use engine::{Engine, TICK};
+use engine::Engine;
 use history::History;
 use report::Report;
 
@@ -165,7 +165,7 @@ fn watch(
         if left.is_zero() {
             break;
         }
-        std::thread::sleep(left.min(TICK));
+        std::thread::sleep(left.min(engine.pause()));
         if engine.tick()? {
             remember(engine);
         }

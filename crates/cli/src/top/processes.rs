@@ -56,6 +56,7 @@ pub struct Databases {
     /// By their number.
     pub all: Vec<Database>,
     by_id: HashMap<FileId, usize>,
+    by_path: HashMap<PathBuf, usize>,
     /// By the file that a writer locks.
     by_lock: HashMap<(u32, u64), usize>,
 }
@@ -75,6 +76,8 @@ pub struct Processes {
     pub all: HashMap<u32, Process>,
     by_tid: HashMap<u32, u32>,
     devices: HashMap<u64, u32>,
+    /// Those that a look at all has not come to yet.
+    to_look: Vec<u32>,
     /// Devices that were found since the caller last took them.
     pub found: Vec<Found>,
 }
@@ -142,24 +145,42 @@ impl Processes {
 
     /// Looks at the descriptors of every process.
     pub fn look_at_all(&mut self, databases: &mut Databases) {
+        self.begin_look();
+        while let Some(pid) = self.to_look.pop() {
+            self.look(pid, databases);
+        }
+    }
+
+    /// Lists every process, for [`Processes::look_until`].
+    pub fn begin_look(&mut self) {
         let exists = |pid: &u32| Path::new("/proc").join(pid.to_string()).exists();
         self.by_tid.retain(|tid, _| exists(tid));
+        // Those that have used a database keep their names.
+        let has_used = |process: &Process| process.files.values().any(|(_, of)| of.file.is_some());
+        self.all
+            .retain(|pid, process| has_used(process) || exists(pid));
+        self.to_look.clear();
         let own = std::process::id();
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
             let name = entry.file_name();
-            let pid = name.to_str().and_then(|name| name.parse().ok());
-            if let Some(pid) = pid.filter(|pid| *pid != own) {
-                self.all.entry(pid).or_insert_with(|| Process::new(pid));
-                self.look(pid, databases);
-            }
+            let pid: Option<u32> = name.to_str().and_then(|name| name.parse().ok());
+            self.to_look.extend(pid.filter(|pid| *pid != own));
+        }
+    }
+
+    /// Looks at the descriptors of the processes that are left, until this moment.
+    pub fn look_until(&mut self, until: Instant, databases: &mut Databases) {
+        while Instant::now() < until
+            && let Some(pid) = self.to_look.pop()
+        {
+            self.look(pid, databases);
         }
     }
 
     /// Looks at the descriptors of a process.
     fn look(&mut self, pid: u32, databases: &mut Databases) {
-        let Some(mut process) = self.all.remove(&pid) else {
-            return;
-        };
+        let process = self.all.remove(&pid);
+        let mut process = process.unwrap_or_else(|| Process::new(pid));
         let is_old = process.looked.is_none_or(|at| at.elapsed() > AGE);
         let dir = PathBuf::from(format!("/proc/{pid}/fd"));
         for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
@@ -174,7 +195,8 @@ impl Processes {
             let known = process.files.get(&fd);
             let known = known.filter(|(old, found)| {
                 // A new database is empty at first, and no database yet.
-                *old == link && (found.file.is_some() || !is_old)
+                let is_database = found.file.is_some_and(|(of, _)| !databases.is_gone(of));
+                *old == link && (is_database || !is_old)
             });
             if known.is_none() {
                 let found = self.meaning(pid, &process, &link, databases);
@@ -282,19 +304,43 @@ impl Databases {
     fn find(&mut self, pid: u32, path: &Path, device: u32) -> Option<usize> {
         let here = seen_by(pid, path);
         let id = FileId::of(&here)?;
-        if let Some(number) = self.by_id.get(&id) {
-            return Some(*number);
+        if let Some(number) = self.known(&id, path) {
+            return Some(number);
         }
         if !is_database(&here) {
             return None;
         }
-        let mut database = Database::new(pid, path.to_owned());
+        // A file that was removed and made again is the same database.
+        let before = self.by_path.get(path).copied();
+        let number = before.filter(|number| self.is_gone(*number));
+        let number = number.unwrap_or_else(|| {
+            self.all.push(Database::new(pid, path.to_owned()));
+            self.all.len() - 1
+        });
+        let database = self.all.get_mut(number)?;
+        database.is_gone = false;
         database.device = device;
-        self.all.push(database);
-        let number = self.all.len() - 1;
         self.by_id.insert(id, number);
+        self.by_path.insert(path.to_owned(), number);
         self.note(number, Kind::Database, id);
         Some(number)
+    }
+
+    /// The database with this identity, if it is still that file: a new one may have the inode number
+    /// of one that was removed.
+    fn known(&mut self, id: &FileId, path: &Path) -> Option<usize> {
+        let number = *self.by_id.get(id)?;
+        let database = self.all.get_mut(number)?;
+        if database.path != path && FileId::of(&database.here()).as_ref() != Some(id) {
+            return None;
+        }
+        database.is_gone = false;
+        Some(number)
+    }
+
+    fn is_gone(&self, number: usize) -> bool {
+        let database = self.all.get(number);
+        database.is_none_or(|database| database.is_gone)
     }
 
     /// A database that was found on disk.
@@ -391,6 +437,34 @@ fn kind_on(number: u32, of_process: &[Mount]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn make(path: &Path) {
+        let db = rusqlite::Connection::open(path).unwrap();
+        db.execute_batch("CREATE TABLE t(x)").unwrap();
+    }
+
+    #[test]
+    fn what_is_gone_is_not_looked_at_until_it_is_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let [path, other] = ["a.db", "other.db"].map(|name| dir.path().join(name));
+        let (mut databases, own) = (Databases::default(), std::process::id());
+        make(&path);
+        let number = databases.find(own, &path, 0).unwrap();
+        let looked = |databases: &mut Databases| {
+            databases.all[number].look(std::time::SystemTime::now());
+            databases.is_gone(number)
+        };
+        assert!(!looked(&mut databases));
+        // A new file may get its inode number. Another name for the file itself is no new database.
+        fs::hard_link(&path, &other).unwrap();
+        assert_eq!(databases.find(own, &other, 0), Some(number));
+        fs::remove_file(&path).unwrap();
+        assert!(looked(&mut databases));
+        assert_ne!(databases.find(own, &other, 0), Some(number));
+        make(&path);
+        assert_eq!(databases.find(own, &path, 0), Some(number));
+        assert!(!looked(&mut databases));
+    }
 
     #[test]
     fn a_name_tells_which_database_a_file_can_belong_to() {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -9,7 +10,7 @@ use serde::Serialize;
 use super::databases::{Database, Source};
 use super::engine::{Engine, Snapshot};
 use super::estimate::{Estimate, Facts};
-use super::ledger::{Pair, Sums};
+use super::ledger::{self, All, Pair, Sums};
 use super::life;
 use super::processes::Process;
 use crate::doctor::disk;
@@ -225,7 +226,7 @@ impl Report {
         let now = engine.snapshot();
         let begin = Snapshot {
             at: engine.begin,
-            sums: HashMap::new(),
+            sums: All::new(),
             commits: Vec::new(),
             held: Vec::new(),
         };
@@ -328,10 +329,14 @@ fn holders(database: &Database) -> Vec<OfReader> {
 
 /// The cost of each program between two moments.
 fn parts(number: usize, from: &Snapshot, to: &Snapshot) -> Vec<(u32, Sums)> {
-    let own = to.sums.iter().filter(|(pair, _)| pair.database == number);
-    let since = |(pair, sums): (&Pair, &Sums)| {
-        let mut sums = sums.clone();
-        if let Some(before) = from.sums.get(pair) {
+    let own = ledger::of_database(&to.sums, number);
+    let before = |pair: &Pair| from.sums.get(pair);
+    // Most programs of a long watch have ended, and cost nothing any more.
+    let own =
+        own.filter(|(pair, sums)| before(pair).is_none_or(|before| !Arc::ptr_eq(before, sums)));
+    let since = |(pair, sums): (&Pair, &Arc<Sums>)| {
+        let mut sums = Sums::clone(sums);
+        if let Some(before) = before(pair) {
             sums.log_bytes -= before.log_bytes;
             sums.database_bytes -= before.database_bytes;
             sums.fs_journal_bytes -= before.fs_journal_bytes;

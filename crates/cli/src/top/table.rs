@@ -200,16 +200,16 @@ pub fn closing(report: &Report) -> String {
     for line in held.chain(lives(report)) {
         text.push_str(&format!("{line}\n"));
     }
-    if report.lost_events > 0 {
-        text.push_str(&format!(
-            "the kernel lost {} events: bytes and flushes are too low\n",
-            report.lost_events
-        ));
-    }
-    for note in &report.notes {
+    for note in lost(report).iter().chain(&report.notes) {
         text.push_str(&format!("{note}\n"));
     }
     text
+}
+
+/// A note about events that the kernel had no room for.
+pub fn lost(report: &Report) -> Option<String> {
+    let lost = report.lost_events;
+    (lost > 0).then(|| format!("the kernel lost {lost} events: bytes and flushes are too low"))
 }
 
 #[cfg(test)]

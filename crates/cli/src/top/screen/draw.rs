@@ -12,8 +12,8 @@ use ratatui::widgets::{
 };
 
 use super::state::{Line, State};
-use crate::top::report::OfDatabase;
-use crate::top::table::{cells_of, held, of_processes};
+use crate::top::report::{OfDatabase, Report};
+use crate::top::table::{cells_of, held, lost, of_processes};
 use crate::top::words::{bytes, bytes_or_none, per_second, shortened, small, years};
 
 /// A column: its head, its width, and the narrowest terminal that shows it. The path of the database
@@ -24,6 +24,9 @@ struct Column {
     from: u16,
     is_word: bool,
 }
+
+/// The most rows of notes.
+const MOST_NOTES: u16 = 4;
 
 /// The narrowest that a path is shown.
 const PATH: u16 = 16;
@@ -66,22 +69,49 @@ const COLUMNS: [Column; 14] = [
 
 /// Draws everything.
 pub fn all(frame: &mut Frame<'_>, state: &mut State) {
-    let notes = u16::try_from(state.report.notes.len()).unwrap_or(0);
+    let width = frame.area().width;
+    let (notes, foot_text) = (notes(&state.report), footer(state));
+    let notes_rows: u16 = notes.iter().map(|note| rows(note, width)).sum();
+    let foot_rows: u16 = foot_text
+        .iter()
+        .map(|text| rows(&text.to_string(), width))
+        .sum();
     let areas = Layout::vertical([
         Constraint::Length(1),
-        Constraint::Length(notes.min(2)),
+        Constraint::Length(notes_rows.min(MOST_NOTES)),
         Constraint::Min(3),
-        Constraint::Length(2),
+        Constraint::Length(foot_rows),
     ]);
     let [head, note, body, foot] = areas.areas(frame.area());
+    let wrap = Wrap { trim: true };
     frame.render_widget(Paragraph::new(headline(state)), head);
-    frame.render_widget(Paragraph::new(state.report.notes.join("\n")), note);
+    frame.render_widget(Paragraph::new(notes.join("\n")).wrap(wrap), note);
     let alone = state.alone.clone();
     match alone {
         Some(path) => one(frame, body, state, &path),
         None => table(frame, body, state),
     }
-    frame.render_widget(Paragraph::new(footer(state)), foot);
+    frame.render_widget(Paragraph::new(foot_text).wrap(wrap), foot);
+}
+
+/// Lost events come first.
+fn notes(report: &Report) -> Vec<String> {
+    let lost = lost(report).into_iter();
+    lost.chain(report.notes.iter().cloned()).collect()
+}
+
+/// The rows that a text takes, wrapped at words; an empty one takes a row, too.
+fn rows(text: &str, width: u16) -> u16 {
+    let (mut rows, mut used) = (1, 0);
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if used > 0 && used + 1 + length > usize::from(width) {
+            (rows, used) = (rows + 1, length);
+        } else {
+            used += usize::from(used > 0) + length;
+        }
+    }
+    rows
 }
 
 fn headline(state: &State) -> Text<'static> {
@@ -104,9 +134,6 @@ fn headline(state: &State) -> Text<'static> {
     }
     if state.is_typing {
         text.push('_');
-    }
-    if report.lost_events > 0 {
-        text.push_str(&format!("  {} events lost", report.lost_events));
     }
     let title = Span::styled("onewrite top", Style::new().add_modifier(Modifier::BOLD));
     Text::from(vec![title, Span::raw(text)])

@@ -15,7 +15,7 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use super::engine::{Engine, TICK};
+use super::engine::Engine;
 use super::page;
 use super::report::Report;
 use crate::interrupt;
@@ -58,12 +58,12 @@ fn run(
 
 /// Waits a while for the terminal; whether it is gone. The library for keys would read its end again
 /// and again, and never return.
-fn is_gone() -> bool {
+fn is_gone(pause: Duration) -> bool {
     let output = std::io::stdout();
     let mut terminal = [PollFd::new(&output, PollFlags::IN)];
-    let tick = Timespec::try_from(TICK).ok();
+    let pause = Timespec::try_from(pause).ok();
     // A signal, as for another size, ends the wait.
-    let found = rustix::event::poll(&mut terminal, tick.as_ref());
+    let found = rustix::event::poll(&mut terminal, pause.as_ref());
     found.is_ok()
         && terminal[0]
             .revents()
@@ -85,7 +85,7 @@ fn record(engine: &Engine, state: &State, directory: &Path) -> String {
 fn wait(engine: &mut Engine, state: &mut State) -> Result<Next, String> {
     let failed = |error: std::io::Error| format!("cannot read the keyboard: {error}");
     loop {
-        if is_gone() {
+        if is_gone(engine.pause()) {
             return Ok(Next::Quit);
         }
         if event::poll(Duration::ZERO).map_err(failed)? {

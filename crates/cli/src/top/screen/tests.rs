@@ -6,6 +6,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
 use super::state::{Next, Order, State};
 use super::*;
+use crate::top::estimate::{Estimate, Facts};
 use crate::top::report::Report;
 
 fn state() -> State {
@@ -100,6 +101,36 @@ fn everything_is_recorded_and_the_answer_stays_until_the_next_key() {
 fn the_first_line_has_the_years() {
     let text = drawn(&mut state(), 120).join("\n");
     assert!(text.contains("11.0 GiB a day, ~92 years"), "{text}");
+}
+
+/// On the usual terminal nothing of these may be cut off.
+#[test]
+fn lost_events_notes_and_the_estimate_are_whole_at_80_columns() {
+    let mut state = state();
+    state.report.lost_events = 12_345;
+    let note = "no trace, so commits alone: the kernel has no tracefs here; a container needs the \
+                host's /sys/kernel/tracing and --pid=host";
+    state.report.notes.push(note.to_owned());
+    state.report.databases[0].estimate = Some(Estimate::of(&Facts {
+        pages: 1.0,
+        page_size: 4096.0,
+        database_bytes: 0.0,
+        commits_per_s: 10.0,
+        has_fua: false,
+    }));
+    let lines = drawn(&mut state, 80);
+    let words = lines.join(" ");
+    let words: Vec<&str> = words.split_whitespace().collect();
+    let text = words.join(" ");
+    for part in [
+        "the kernel lost 12345 events: bytes and flushes are too low",
+        note,
+        "onewrite 4.0 KiB, 1.00; direct 8.0 KiB, 1.00",
+        "Up Down choose",
+        "app-two",
+    ] {
+        assert!(text.contains(part), "{part}\n{}", lines.join("\n"));
+    }
 }
 
 #[test]
