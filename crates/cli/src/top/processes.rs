@@ -48,6 +48,8 @@ pub struct Process {
     pub command: String,
     files: HashMap<i32, (PathBuf, Use)>,
     looked: Option<Instant>,
+    /// When it was last looked at its name, and again at files that were no databases.
+    looked_anew: Option<Instant>,
 }
 
 /// The databases that were found.
@@ -181,7 +183,12 @@ impl Processes {
     fn look(&mut self, pid: u32, databases: &mut Databases) {
         let process = self.all.remove(&pid);
         let mut process = process.unwrap_or_else(|| Process::new(pid));
-        let is_old = process.looked.is_none_or(|at| at.elapsed() > AGE);
+        // Looks for a descriptor that is not found come more often than this.
+        let is_old = process.looked_anew.is_none_or(|at| at.elapsed() > AGE);
+        if is_old {
+            process.looked_anew = Some(Instant::now());
+            process.look_at_name(pid);
+        }
         let dir = PathBuf::from(format!("/proc/{pid}/fd"));
         for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
             let fd = entry.file_name().to_str().and_then(|fd| fd.parse().ok());
@@ -271,14 +278,23 @@ impl Processes {
 
 impl Process {
     fn new(pid: u32) -> Self {
-        let text = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}"));
-        let name = text("comm").map_or_else(|_| String::new(), |name| name.trim().to_owned());
-        let command = text("cmdline").unwrap_or_default().replace('\0', " ");
-        Self {
-            name,
-            command: command.trim_end().to_owned(),
+        let mut process = Self {
+            name: String::new(),
+            command: String::new(),
             files: HashMap::new(),
             looked: None,
+            looked_anew: None,
+        };
+        process.look_at_name(pid);
+        process
+    }
+
+    /// A shell may have become another program meanwhile. One that has ended keeps its name.
+    fn look_at_name(&mut self, pid: u32) {
+        let text = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}"));
+        if let (Ok(name), Ok(command)) = (text("comm"), text("cmdline")) {
+            self.name = name.trim().to_owned();
+            self.command = command.replace('\0', " ").trim_end().to_owned();
         }
     }
 

@@ -50,6 +50,38 @@ fn people_get_a_line_for_each_program() {
     }
 }
 
+/// A shell that becomes the program after `top` has seen it.
+const BECOMES: &str = r#"echo ready; read line; exec "$@""#;
+
+/// Commits for some seconds.
+const COMMITS: &str = "
+import sqlite3, sys, time
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute('CREATE TABLE t(x)')
+for i in range(25):
+    db.execute('INSERT INTO t VALUES (1)')
+    time.sleep(0.1)
+print('done', flush=True)
+sys.stdin.readline()
+";
+
+#[test]
+fn a_shell_that_becomes_a_program_has_the_programs_name() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let path = dir.path().join("becomes.db");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", BECOMES, "sh", "python3", "-c", COMMITS]);
+    let mut program = Program::start(shell.arg(&path));
+    let top = Top::start(&["--json", "--for", "600s"]);
+    program.go();
+    program.wait_done();
+    let document = top.stop();
+    let program = &list(database(&document, &path), "programs")[0];
+    let [name, command] = ["name", "command"].map(|it| program[it].as_str().expect("text"));
+    assert!(name.starts_with("python3"), "{program:#}");
+    assert!(!command.contains("read line"), "{program:#}");
+}
+
 #[test]
 fn a_kill_leaves_no_mount_and_the_next_start_removes_its_trace() {
     if !rustix::process::geteuid().is_root() {
