@@ -5,6 +5,8 @@
 mod common;
 #[path = "top/programs.rs"]
 mod programs;
+#[path = "scan/served.rs"]
+mod served;
 
 use std::ffi::CStr;
 use std::fs::{self, File};
@@ -132,6 +134,110 @@ fn planted_settings_are_found_and_nothing_on_a_good_ext4() {
     for planted in planted {
         planted.mounted.unmount().expect("unmounted");
         planted.device.detach().expect("no device left");
+    }
+}
+
+/// Tells the kernel whether a device has a cache, until this is dropped.
+struct Cache(PathBuf);
+
+impl Cache {
+    fn deny(device: &LoopDevice) -> Self {
+        let name = device.node().file_name().expect("a name");
+        let file = Path::new("/sys/class/block")
+            .join(name)
+            .join("queue/write_cache");
+        let cache = Self(file);
+        fs::write(&cache.0, "write through").expect("sysfs");
+        cache
+    }
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        // The next one that gets this device must find it as it was.
+        let _ = fs::write(&self.0, "write back");
+    }
+}
+
+#[test]
+fn a_device_whose_cache_is_denied_is_found() {
+    if !can_make(FileSystem::Ext4) {
+        return;
+    }
+    private_mounts().expect("mounts of our own");
+    let dir = tempfile::tempdir().expect("a directory");
+    let root = dir.path().canonicalize().expect("a path");
+    let planted = plant(&root, "denied", None);
+    let keys_now = || {
+        let document = scan(&[path(&root)]);
+        let keys = keys(entry(&document, &planted.database));
+        keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>()
+    };
+    let cache = Cache::deny(&planted.device);
+    assert_eq!(keys_now(), ["write_cache_denied"]);
+    drop(cache);
+    assert!(keys_now().is_empty());
+    planted.mounted.unmount().expect("unmounted");
+    planted.device.detach().expect("no device left");
+}
+
+#[test]
+fn a_volatile_overlay_is_found() {
+    if !can_make(FileSystem::Ext4) {
+        return;
+    }
+    private_mounts().expect("mounts of our own");
+    let dir = tempfile::tempdir().expect("a directory");
+    let root = dir.path().canonicalize().expect("a path");
+    let planted = plant(&root, "layers", None);
+    let layers = planted.database.parent().expect("a directory");
+    let [lower, upper, work, merged] =
+        ["lower", "upper", "work", "merged"].map(|it| layers.join(it));
+    for layer in [&lower, &upper, &work, &merged] {
+        fs::create_dir(layer).expect("a directory");
+    }
+    let options = format!(
+        "lowerdir={},upperdir={},workdir={},volatile",
+        path(&lower),
+        path(&upper),
+        path(&work)
+    );
+    let options = std::ffi::CString::new(options).expect("no zero");
+    let overlay = Path::new("overlay");
+    let mounted = Mounted::with_options(overlay, &merged, "overlay", Some(options.as_c_str()));
+    let mounted = mounted.expect("an overlay");
+    let database = make_database(&merged);
+    let document = scan(&[path(&merged)]);
+    assert_eq!(
+        keys(entry(&document, &database)),
+        ["overlay_volatile", "overlay"]
+    );
+    mounted.unmount().expect("unmounted");
+    planted.mounted.unmount().expect("unmounted");
+    planted.device.detach().expect("no device left");
+}
+
+/// A program serves the file: `scan` tells from the kernel's name of the file system whose.
+#[test]
+fn file_systems_that_programs_serve_are_found() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: a mount takes root");
+        return;
+    }
+    private_mounts().expect("mounts of our own");
+    let dir = tempfile::tempdir().expect("a directory");
+    let root = dir.path().canonicalize().expect("a path");
+    let database = fs::read(make_database(&root)).expect("a database");
+    for (name, key) in [("sshfs", "network"), ("bindfs", "fuse")] {
+        let point = root.join(name);
+        fs::create_dir(&point).expect("a directory");
+        let session = served::mount(name, &point, &database);
+        let document = scan(&[path(&point)]);
+        let found = entry(&document, &point.join(served::NAME));
+        assert_eq!(found["file_system"], format!("fuse.{name}"));
+        assert_eq!(found["size"], database.len(), "{found:#}");
+        assert_eq!(keys(found), [key]);
+        session.umount_and_join().expect("unmounted");
     }
 }
 

@@ -1,7 +1,8 @@
 //! Facts about a disk in sysfs that its queue does not report.
 //!
 //! `queue/write_cache` can be overwritten. The disk's own answer is in `cache_type` of SCSI and
-//! virtio disks. A disk with FUA has a volatile cache: the kernel needs FUA for nothing else.
+//! virtio disks. A disk with FUA has a volatile cache: the kernel needs FUA for nothing else. A loop
+//! device has the page cache. A device of LVM, LUKS or RAID has the faults of the disks below it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,9 @@ use super::hazards::Disk;
 
 /// The unit of sizes in sysfs, whatever the disk's own sectors have.
 const SECTOR_BYTES: u64 = 512;
+
+/// The most layers of devices: LVM on LUKS on RAID, and some more.
+const MOST_LAYERS: u32 = 8;
 
 /// The facts about the disk of a device such as `sda1`.
 pub fn of(device: &str) -> Disk {
@@ -28,14 +32,29 @@ fn size_in(class: &Path, device: &str) -> Option<u64> {
 }
 
 fn of_class(class: &Path, device: &str) -> Disk {
-    let Some(disk) = disk_of(&class.join(device)) else {
-        return Disk::default();
-    };
+    disk_of(&class.join(device)).map_or_else(Disk::default, |disk| of_disk(&disk, MOST_LAYERS))
+}
+
+/// The facts about a disk, with those of the disks below it.
+fn of_disk(disk: &Path, layers: u32) -> Disk {
     let is_usb = |part: &std::ffi::OsStr| part.to_string_lossy().starts_with("usb");
-    Disk {
-        cache_is_denied: cache_is_denied(&disk),
+    let own = Disk {
+        cache_is_denied: cache_is_denied(disk),
         is_usb: disk.iter().any(is_usb),
-    }
+    };
+    let below = match layers {
+        0 => None,
+        _ => fs::read_dir(disk.join("slaves")).ok(),
+    };
+    let below = below.into_iter().flatten().flatten();
+    let below = below.filter_map(|link| disk_of(&link.path()));
+    below.fold(own, |found, disk| {
+        let of = of_disk(&disk, layers - 1);
+        Disk {
+            cache_is_denied: found.cache_is_denied || of.cache_is_denied,
+            is_usb: found.is_usb || of.is_usb,
+        }
+    })
 }
 
 /// The directory of the whole disk.
@@ -60,7 +79,7 @@ fn cache_is_denied(disk: &Path) -> bool {
         .by_ref()
         .chain(own)
         .any(|path| text(path).trim().starts_with("write back"));
-    has_cache || text(disk.join("queue/fua")).trim() == "1"
+    has_cache || disk.join("loop").is_dir() || text(disk.join("queue/fua")).trim() == "1"
 }
 
 #[cfg(test)]
@@ -106,6 +125,7 @@ mod tests {
             (&[through, ("cache_type", back)], true),
             (&[through, ("queue/fua", "1\n")], true),
             (&[through, ("queue/fua", "0\n")], false),
+            (&[through, ("loop/backing_file", "/image\n")], true),
             (&[through, ("cache_type", "write through\n")], false),
             (&[("queue/write_cache", back), ("cache_type", back)], false),
             (&[], false),
@@ -127,6 +147,31 @@ mod tests {
         assert_eq!(size_in(&class, "sdb"), None);
         let empty = planted("pci0/ata1", &[("size", "0\n")]);
         assert_eq!(size_in(&empty.path().join("class"), "sda"), None);
+    }
+
+    #[test]
+    fn a_disk_below_others_is_found() {
+        let root = planted("pci0/usb2/2-1/host6", &[("cache_type", "write back\n")]);
+        let class = root.path().join("class");
+        let sda = class.join("sda").canonicalize().unwrap();
+        fs::create_dir(sda.join("queue")).unwrap();
+        fs::write(sda.join("queue/write_cache"), "write through\n").unwrap();
+        // A volume on an encrypted partition of it.
+        let mut below = class.join("sda1");
+        for name in ["dm-0", "dm-1"] {
+            let device = root.path().join("devices/virtual/block").join(name);
+            fs::create_dir_all(device.join("slaves")).unwrap();
+            std::os::unix::fs::symlink(&below, device.join("slaves/below")).unwrap();
+            below = class.join(name);
+            std::os::unix::fs::symlink(&device, &below).unwrap();
+        }
+        let found = of_class(&class, "dm-1");
+        assert!(found.is_usb && found.cache_is_denied, "{found:?}");
+        // A ring of devices ends.
+        let slaves = class.join("sda").join("slaves");
+        fs::create_dir(&slaves).unwrap();
+        std::os::unix::fs::symlink(class.join("dm-1"), slaves.join("ring")).unwrap();
+        assert!(of_class(&class, "dm-1").is_usb);
     }
 
     #[test]
