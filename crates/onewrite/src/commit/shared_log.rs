@@ -126,7 +126,7 @@ impl SharedLog {
     /// Runs `work` in a separate thread. `false` if no thread can be started.
     pub(super) fn in_background(&self, work: impl FnOnce() + Send + 'static) -> bool {
         let thread = Builder::new().name("onewrite".into());
-        let started = without_signals(|| thread.spawn(work));
+        let started = without_signals(|| thread.spawn(sync::background(work)));
         let mut threads = self.threads();
         sync::forget_finished(&mut threads);
         started.map(|thread| threads.push(thread)).is_ok()

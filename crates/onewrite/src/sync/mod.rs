@@ -19,7 +19,7 @@ pub use weak::{LeftOut, fence, leave_out};
 pub(crate) use weak::{atomic, futex_wait, futex_wake};
 
 #[cfg(shuttle)]
-pub(crate) use model::{Condvar, forget_finished};
+pub(crate) use model::{Condvar, background, forget_finished};
 #[cfg(shuttle)]
 pub use model::{Instant, reset_clock};
 #[cfg(shuttle)]
@@ -105,6 +105,12 @@ pub(crate) fn step() {}
 #[cfg(not(shuttle))]
 #[inline]
 pub(crate) fn long_step() {}
+
+/// Marks the work of a background thread, for the model checker's clock.
+#[cfg(not(shuttle))]
+pub(crate) fn background<W: FnOnce() + Send + 'static>(work: W) -> W {
+    work
+}
 
 /// Drops the handles of threads that have ended.
 #[cfg(not(shuttle))]

@@ -2,13 +2,14 @@
 //! end.
 //!
 //! A wait ends when it is notified, or when its time is up. Its time is up only when no other wait
-//! would end before it. So a thread that is never woken sleeps through all of its time. The clock
-//! then shows that it woke too late.
+//! would end before it, and no background thread runs or is about to. So a thread that is never
+//! woken sleeps through all of its time. The clock then shows that it woke too late.
 
 use shuttle::rand::Rng;
 use shuttle::sync::{Arc, MutexGuard};
-use shuttle::thread::{self, JoinHandle};
+use shuttle::thread::{self, JoinHandle, ThreadId};
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::ops::{Add, Sub};
 use std::sync::{LockResult, PoisonError, TryLockError};
 use std::time::Duration;
@@ -19,11 +20,15 @@ struct Clock {
     now: Duration,
     waits: Vec<Wait>,
     next: u64,
+    background: HashSet<ThreadId>,
+    /// Background threads that do not wait here.
+    busy: usize,
 }
 
 struct Wait {
     id: u64,
     until: Duration,
+    is_background: bool,
 }
 
 std::thread_local! {
@@ -34,9 +39,12 @@ impl Clock {
     fn begin(&mut self, time: Duration) -> u64 {
         let until = self.now + time;
         self.next += 1;
+        let is_background = self.background.contains(&thread::current().id());
+        self.busy -= usize::from(is_background);
         self.waits.push(Wait {
             id: self.next,
             until,
+            is_background,
         });
         self.next
     }
@@ -48,7 +56,7 @@ impl Clock {
             return Some(false);
         };
         let until = wait.until;
-        if self.waits.iter().any(|wait| wait.until < until) {
+        if self.busy > 0 || self.waits.iter().any(|wait| wait.until < until) {
             return None;
         }
         self.now = self.now.max(until);
@@ -57,7 +65,25 @@ impl Clock {
     }
 
     fn end(&mut self, id: u64) {
-        self.waits.retain(|wait| wait.id != id);
+        let Some(at) = self.waits.iter().position(|wait| wait.id == id) else {
+            return;
+        };
+        self.busy += usize::from(self.waits.remove(at).is_background);
+    }
+}
+
+/// Marks the work of a background thread. On a real machine such a thread is late by much less than
+/// the longest waits last. So the clock stands still from now on, except while the thread waits.
+pub(crate) fn background(work: impl FnOnce() + Send + 'static) -> impl FnOnce() + Send + 'static {
+    CLOCK.with_borrow_mut(|clock| clock.busy += 1);
+    move || {
+        let this = thread::current().id();
+        CLOCK.with_borrow_mut(|clock| clock.background.insert(this));
+        work();
+        CLOCK.with_borrow_mut(|clock| {
+            clock.background.remove(&this);
+            clock.busy -= 1;
+        });
     }
 }
 
