@@ -9,6 +9,7 @@ mod database;
 mod device;
 mod group_commit;
 mod group_synch;
+mod no_second_phase;
 mod promised;
 mod refusal;
 #[path = "../common/rows.rs"]

@@ -86,6 +86,11 @@ pub unsafe extern "C" fn db_shm_lock(
                 if company::is_recovery_unlock(offset, count, flags) {
                     database.recovered();
                 }
+                let is_read_unlock = company::is_read_unlock(offset, flags);
+                let durable = match is_read_unlock {
+                    true => await_unannounced(database),
+                    false => SQLITE_OK,
+                };
                 let code = database.inner.shm_lock(offset, count, flags);
                 if code == SQLITE_OK && company::is_recovery_lock(offset, count, flags) {
                     database.recovery_begins();
@@ -94,11 +99,11 @@ pub unsafe extern "C" fn db_shm_lock(
                 if company::is_restart_lock(offset, count, flags) {
                     database.restart_is_over();
                 }
-                if company::is_read_unlock(offset, flags) {
+                if is_read_unlock {
                     database.note_read_lock(offset, false);
                     database.read_unlocked();
                 }
-                code
+                if code == SQLITE_OK { durable } else { code }
             }
         }
     })
@@ -167,6 +172,14 @@ fn read_lock(database: &Database, lock: c_int, flags: c_int) -> c_int {
             failed(database, &e)
         }
     }
+}
+
+/// Makes a commit durable for which `SQLITE_FCNTL_COMMIT_PHASETWO` has not come (J29). The read lock
+/// is still held, so the log cannot restart.
+fn await_unannounced(database: &Database) -> c_int {
+    with_writer(database, |writer| {
+        writer.await_own(&|| database.inner.index_view())
+    })
 }
 
 pub unsafe extern "C" fn db_shm_unmap(file: *mut sqlite3_file, delete: c_int) -> c_int {
