@@ -1,11 +1,14 @@
 """Three nodes whose Raft log is a SQLite database in mode onewrite, killed while clients apply."""
 
+import collections
 import contextlib
 import json
 import os
+import signal
 import socket
 import sqlite3
 import threading
+import time
 import unittest
 import urllib.request
 
@@ -15,6 +18,8 @@ from support import Place, Program, eventually
 PROGRAM = os.environ["ONEWRITE_TEST_RAFT"]
 CLIENTS, APPLIES = 4, 40
 REQUEST_SECONDS = 30
+# Shorter than the time after which a follower wants to lead.
+HELD_SECONDS = 0.7
 
 
 class Node:
@@ -56,9 +61,10 @@ def free_ports(host, count):
 class Clients:
     """Threads that apply rows, each a new one, to the node that takes them, until they are stopped."""
 
-    def __init__(self, test):
-        self.test, self.stopped, self.acknowledged = test, threading.Event(), []
-        self.threads = [threading.Thread(target=self.apply, args=(n,)) for n in range(CLIENTS)]
+    def __init__(self, test, name, count=CLIENTS):
+        self.test, self.name, self.stopped, self.acknowledged = test, name, threading.Event(), []
+        self.at_next = None
+        self.threads = [threading.Thread(target=self.apply, args=(n,)) for n in range(count)]
         for thread in self.threads:
             thread.start()
         test.addCleanup(self.stop)
@@ -66,7 +72,7 @@ class Clients:
     def apply(self, client):
         at = row = 0
         while not self.stopped.is_set():
-            text = f"{client} {row}"
+            text = f"{self.name} {client} {row}"
             try:
                 self.test.nodes[at].get("apply", text.encode())
             except OSError:
@@ -75,12 +81,26 @@ class Clients:
                 self.stopped.wait(0.02)
             else:
                 self.acknowledged.append(text)
+                if self.at_next:
+                    self.at_next()
             row += 1
 
     def more(self):
         """Waits until more applies were acknowledged."""
         wanted = len(self.acknowledged) + APPLIES
         eventually(f"{wanted} applies", lambda: len(self.acknowledged) >= wanted)
+
+    def when_next_is_acknowledged(self, action):
+        """Runs the action in the thread that gets the next acknowledgement, and waits for its end."""
+        ended = threading.Event()
+
+        def once():
+            self.at_next = None
+            action()
+            ended.set()
+
+        self.at_next = once
+        eventually("an acknowledged apply", ended.is_set)
 
     def stop(self):
         self.stopped.set()
@@ -125,19 +145,28 @@ class Cluster(Place):
         with contextlib.closing(sqlite3.connect(database)) as stock:
             with self.assertRaisesRegex(sqlite3.DatabaseError, "file is not a database"):
                 stock.execute("SELECT count(*) FROM log")
-        with contextlib.closing(onewrite.connect(database)) as connection:
+        self.assertEqual(rows, self.log_of(node))
+
+    def log_of(self, node):
+        """The rows in the log of a killed node. Its database must be whole."""
+        with contextlib.closing(onewrite.connect(node.place / "raft.db")) as connection:
             self.assertEqual([("ok",)], connection.execute("PRAGMA integrity_check").fetchall())
             found = connection.execute("SELECT data FROM log WHERE type = 0 ORDER BY number").fetchall()
-        self.assertEqual(rows, [data.decode() for data, in found])
+        return [data.decode() for data, in found]
 
     def test_nodes_are_killed_while_clients_apply(self):
-        clients = Clients(self)
+        clients = Clients(self, "free")
         clients.more()
         follower = self.random.choice([node for node in self.nodes if not node.leads()])
         self.kill_and_restart(follower, clients)
         self.kill_and_restart(self.leader(self.nodes), clients)
         clients.stop()
-        rows = self.assert_converges(clients.acknowledged)
+        acknowledged = clients.acknowledged + self.assert_a_majority_stores_first()
+        clients = Clients(self, "last")
+        clients.more()
+        self.kill_all_at_an_acknowledgement(clients)
+        acknowledged += clients.acknowledged
+        rows = self.assert_converges(acknowledged)
 
         for node in self.random.sample(self.nodes, len(self.nodes)):
             node.program.kill()
@@ -145,7 +174,54 @@ class Cluster(Place):
             self.assert_log_has(node, rows)
         for node in self.nodes:
             node.start()
-        self.assertEqual(rows, self.assert_converges(clients.acknowledged))
+        self.assertEqual(rows, self.assert_converges(acknowledged))
+
+    def assert_a_majority_stores_first(self):
+        """While two nodes cannot commit, nothing is acknowledged. Returns what is afterwards."""
+        acknowledged = []
+
+        def held():
+            self.leader(self.nodes)
+            terms = self.terms()
+            acknowledged.extend(self.held(f"held {len(acknowledged)}"))
+            # Without a leader nobody would have answered.
+            return len(terms) == 1 and terms == self.terms()
+
+        eventually("a leader that keeps its office", held)
+        return acknowledged
+
+    def terms(self):
+        return {node.status()["term"] for node in self.nodes}
+
+    def held(self, name):
+        with contextlib.ExitStack() as locks:
+            for node in self.random.sample(self.nodes, 2):
+                database = onewrite.connect(node.place / "raft.db", timeout=REQUEST_SECONDS)
+                locks.enter_context(contextlib.closing(database)).execute("BEGIN IMMEDIATE")
+            # With more clients the leader could be waiting to store the next apply, and answer none.
+            client = Clients(self, name, 1)
+            time.sleep(HELD_SECONDS)
+            self.assertEqual([], client.acknowledged, "acknowledged before it was stored")
+        client.more()
+        client.stop()
+        return client.acknowledged
+
+    def kill_all_at_an_acknowledgement(self, clients):
+        """Raft acknowledges what a majority of the nodes has stored. So two of the killed nodes have it."""
+
+        def stop():
+            for node in self.nodes:
+                os.kill(node.program.process.pid, signal.SIGSTOP)
+
+        clients.when_next_is_acknowledged(stop)
+        for node in self.nodes:
+            node.program.kill()
+        clients.stop()
+        logs = [self.log_of(node) for node in self.nodes]
+        stored = collections.Counter(row for log in logs for row in set(log))
+        self.assertFalse([row for row in clients.acknowledged if stored[row] < 2], "on one node at most")
+        for node in self.nodes:
+            node.start()
 
     def kill_and_restart(self, node, clients):
         node.program.kill()

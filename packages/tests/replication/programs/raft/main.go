@@ -61,7 +61,8 @@ func serve(mode, directory, address string, members []string) error {
 		}
 	})
 	http.HandleFunc("GET /status", func(answer http.ResponseWriter, _ *http.Request) {
-		status := map[string]any{"state": n.State().String(), "applied": n.AppliedIndex(), "last": n.LastIndex()}
+		status := map[string]any{
+			"state": n.State().String(), "term": n.CurrentTerm(), "applied": n.AppliedIndex(), "last": n.LastIndex()}
 		json.NewEncoder(answer).Encode(status)
 	})
 	http.HandleFunc("GET /rows", func(answer http.ResponseWriter, _ *http.Request) {
