@@ -6,6 +6,7 @@
 mod layout;
 pub mod policy;
 mod stall;
+mod time;
 pub mod words;
 
 use std::fmt;

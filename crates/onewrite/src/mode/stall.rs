@@ -3,11 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::time;
 use super::words::{UnknownWord, says_off};
 
-/// The units, with their length in microseconds; longest first.
-const UNITS: [(&str, u64); 3] = [("s", 1_000_000), ("ms", 1_000), ("us", 1)];
-const LONGEST: u64 = 3_600_000_000;
+const SHORTEST: Duration = Duration::from_micros(1);
+const LONGEST: Duration = Duration::from_secs(3600);
 
 /// A commit that takes longer writes an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,18 +35,8 @@ impl StallLimit {
         if says_off(word) {
             return Ok(None);
         }
-        let lower = word.trim().to_ascii_lowercase();
-        let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-        let unit = match &lower[digits.len()..] {
-            "" => Some(1_000),
-            name => UNITS.iter().find(|(unit, _)| *unit == name).map(|it| it.1),
-        };
-        let number = digits.trim_end().parse::<u64>().ok();
-        let us = number
-            .zip(unit)
-            .and_then(|(number, us)| number.checked_mul(us));
-        match us {
-            Some(us @ 1..=LONGEST) => Ok(Some(StallLimit(Duration::from_micros(us)))),
+        match time::parse(word) {
+            Some(time) if (SHORTEST..=LONGEST).contains(&time) => Ok(Some(StallLimit(time))),
             _ => Err(UnknownWord::new(word, StallLimit::KNOWN)),
         }
     }
@@ -54,10 +44,7 @@ impl StallLimit {
 
 impl fmt::Display for StallLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let us = self.0.as_micros() as u64;
-        let fits = |(_, length): &&(&str, u64)| us.is_multiple_of(*length);
-        let (unit, length) = UNITS.iter().find(fits).unwrap_or(&("us", 1));
-        write!(f, "{}{unit}", us / length)
+        time::write(f, self.0)
     }
 }
 
