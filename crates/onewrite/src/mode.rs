@@ -4,6 +4,7 @@
 //! The names of the settings are in `vfs/settings.rs`.
 
 mod layout;
+mod linger;
 pub mod policy;
 mod stall;
 mod time;
@@ -13,6 +14,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use layout::Layout;
+pub use linger::Linger;
 pub use policy::{
     CheckpointPolicy, Compressing, Compression, Differences, Floor, Goal, GroupSynch, InitPolicy,
     SyncPolicy,

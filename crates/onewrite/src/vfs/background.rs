@@ -55,28 +55,51 @@ impl Drop for Held {
     }
 }
 
-/// The log that a connection of the thread serves.
+/// The log that a connection of our own serves.
 #[derive(Clone)]
 pub struct Served {
     pub log: Arc<SharedLog>,
-    /// Of the connection whose commit asked first.
+    pub by: Service,
+    /// Of the application's connection for which it is opened.
     pub settings: Settings,
 }
 
+/// The purpose of such a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Service {
+    /// It is the thread's, and checkpoints.
+    Checkpoints,
+    /// It keeps the database open (`linger`).
+    Lingers,
+}
+
 sync::thread_local! {
-    /// The log that this thread serves, while it opens its connection.
+    /// The service of the connection that this thread opens.
     static SERVED: RefCell<Option<Served>> = const { RefCell::new(None) };
 }
 
-/// The log that this thread serves, if it is such a thread.
+/// The service of the connection that this thread opens, if it has one.
 pub fn served() -> Option<Served> {
-    SERVED.with(|it| it.borrow().clone())
+    SERVED.try_with(|it| it.borrow().clone()).ok().flatten()
+}
+
+/// Opens such a connection in `work`. `None` if this thread is ending and has lost its data.
+pub fn serving<T>(served: Served, work: impl FnOnce() -> T) -> Option<T> {
+    SERVED.try_with(|it| it.replace(Some(served))).ok()?;
+    let done = convert::in_our_own_connection(work);
+    let _ = SERVED.try_with(|it| it.replace(None));
+    Some(done)
 }
 
 impl Database {
+    /// Whether this is a connection of our own, for this purpose.
+    pub fn serves(&self, service: Service) -> bool {
+        self.served.as_ref().is_some_and(|it| it.by == service)
+    }
+
     /// Whether this is the connection of a thread that checkpoints.
     pub fn is_of_the_background(&self) -> bool {
-        self.served.is_some()
+        self.serves(Service::Checkpoints)
     }
 
     /// The log, if checkpoints of this connection may be left to a thread. A child of fork has none.
@@ -149,6 +172,7 @@ impl Database {
         let path = self.paths.database.clone();
         let served = Served {
             log: Arc::clone(log),
+            by: Service::Checkpoints,
             settings: Settings {
                 read_durable: false,
                 background: false,
@@ -172,6 +196,7 @@ impl Database {
     /// Called before EXCLUSIVE is asked for: the connection closes, or leaves the mode. The thread's
     /// connection must not be in the way. If the application has another, that is.
     pub fn before_exclusive(&self) {
+        self.end_lingering();
         if let Some(log) = self.log().filter(|log| log.is_open_once()) {
             log.stop_background();
         }
@@ -196,8 +221,8 @@ impl Database {
         }
     }
 
-    /// The thread's connection looks at the database: it must be the one that the thread serves, in
-    /// the same mode. It changes nothing there.
+    /// A connection that serves a log looks at the database: it must be the log's, in the same mode.
+    /// It changes nothing there.
     pub(super) fn look_for(&self, served: &Served) -> Result<Look, LogError> {
         let log = &served.log;
         let is_it = |header: &Header| match log.id() {
@@ -208,7 +233,7 @@ impl Database {
             && log.file().access() == Access::ReadWrite
             && log.file().same_as_path()?;
         if !is_there {
-            let what = "is not the database of the log that is to be checkpointed";
+            let what = "is not the database of the log that this connection serves";
             return Err(LogError::new(ErrorKind::Taken, &self.paths.database, what));
         }
         self.log.replace(Some(Arc::clone(log)));
@@ -293,8 +318,7 @@ fn serve(host: &'static Host, path: &Path, served: Served) {
     let log = Arc::clone(&served.log);
     let _ends = log.background.until_it_ends();
     let _serving = Serving::new(&log);
-    SERVED.with(|it| it.replace(Some(served)));
-    let done = convert::in_our_own_connection(|| {
+    let done = serving(served, || {
         host::with_connection(host, path, super::VFS_NAME, |query| {
             query("PRAGMA synchronous=NORMAL")?;
             query("SELECT count(*) FROM sqlite_schema")?;
@@ -303,8 +327,7 @@ fn serve(host: &'static Host, path: &Path, served: Served) {
             Ok(())
         })
     });
-    SERVED.with(|it| it.replace(None));
-    if let Err(why) = done.or_else(passing) {
+    if let Some(Err(why)) = done.map(|done| done.or_else(passing)) {
         log.background.give_up(why);
     }
 }

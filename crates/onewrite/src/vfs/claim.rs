@@ -16,7 +16,7 @@ use super::host::Host;
 use crate::sync;
 
 /// Device and inode.
-type File = (u64, u64);
+pub type File = (u64, u64);
 
 /// The address of the host that has a file open, and how often it has.
 static OPEN: Mutex<Option<HashMap<File, (usize, usize)>>> = Mutex::new(None);
@@ -41,6 +41,11 @@ impl fmt::Display for Taken {
 }
 
 impl Claim {
+    /// Device and inode of the file.
+    pub fn file(&self) -> File {
+        self.0
+    }
+
     /// Called before a file is opened: opening and closing it would drop another's locks. `None` if
     /// there is no file yet.
     pub fn of(path: &Path, host: &Host) -> Result<Option<Claim>, Taken> {

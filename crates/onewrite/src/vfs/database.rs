@@ -94,8 +94,10 @@ pub struct Database {
     pub has_just_committed: Cell<bool>,
     /// The log when it last released the write lock.
     pub last_commit: Cell<Option<IndexView>>,
-    /// If this is the connection of a thread that checkpoints: for which log.
+    /// If this is a connection of our own: for which log, and why.
     pub served: Option<Served>,
+    /// Whether SQLite itself uses our file, and not a VFS over ours. Noted with `onewrite_linger` only.
+    pub has_our_file: Cell<bool>,
     pub snapshots: Snapshots,
     pub index: IndexState,
     /// The waits of its next commit.
@@ -171,6 +173,7 @@ impl Database {
                     .map_or_else(Settings::default, |it| it.settings),
             ),
             served,
+            has_our_file: Cell::new(false),
             snapshots: Snapshots::default(),
             index: IndexState::default(),
             stall: Stall::default(),
@@ -268,6 +271,7 @@ impl Database {
     /// SQLite opens its log, and the log is ours.
     pub fn open_writer(&self) -> bool {
         let Some(log) = self.log() else { return false };
+        self.note_whose_file();
         self.warn_of_memory(&log);
         let open = match self.is_of_the_background() {
             true => Writer::in_background,

@@ -22,6 +22,7 @@ use super::header::{
 };
 use super::host;
 use super::inner::LockLevel;
+use super::linger;
 use super::state::KeptOut;
 use super::status;
 use crate::commit::SharedLog;
@@ -70,6 +71,18 @@ impl Database {
 
     /// `xLock(SHARED)` from no lock.
     pub fn lock_shared(&self) -> c_int {
+        loop {
+            let closings = self.await_lingering();
+            let code = self.try_lock_shared_often();
+            let is_busy = code & 0xff == ffi::SQLITE_BUSY;
+            // One of our own connections closed meanwhile, and had EXCLUSIVE.
+            if !is_busy || closings == linger::closings() {
+                return code;
+            }
+        }
+    }
+
+    fn try_lock_shared_often(&self) -> c_int {
         if let Some(error) = self.uri_error() {
             return self.fail(&error);
         }

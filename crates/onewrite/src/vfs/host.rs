@@ -421,43 +421,74 @@ impl Connection {
     }
 }
 
-/// Opens our own connection to `path` while `work` runs.
+/// A connection of our own. It is closed when this is dropped, by any thread.
 ///
 /// It has a private cache. A connection with shared cache holds the cache's mutex while it calls
 /// us. With `sqlite3_enable_shared_cache`, a shared cache would make this connection wait for that
 /// mutex.
+pub struct OwnConnection {
+    host: &'static Host,
+    db: *mut sqlite3,
+}
+
+// SAFETY: a SQLite with mutexes lets any thread use a connection, and one does at a time. Where a
+// SQLite has none, no connection goes to another thread.
+unsafe impl Send for OwnConnection {}
+
+impl OwnConnection {
+    /// Opens `path` for reading and writing.
+    pub fn open(host: &'static Host, path: &Path, vfs: &CStr) -> Result<OwnConnection, SqlError> {
+        let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| SqlError {
+            code: ffi::SQLITE_CANTOPEN,
+            message: "the path has a NUL".to_owned(),
+        })?;
+        let mut db = ptr::null_mut();
+        // SAFETY: SQLite stores a connection, or null. It is closed when the result is dropped.
+        let code = unsafe {
+            let flags = ffi::SQLITE_OPEN_READWRITE | ffi::SQLITE_OPEN_PRIVATECACHE;
+            (host.api.open_v2)(name.as_ptr(), &raw mut db, flags, vfs.as_ptr())
+        };
+        let opened = OwnConnection { host, db };
+        match code {
+            ffi::SQLITE_OK => Ok(opened),
+            code => Err(SqlError {
+                code,
+                // SAFETY: the connection, or null.
+                message: unsafe { errmsg(host, db) },
+            }),
+        }
+    }
+
+    /// As [`Connection::query`].
+    pub fn query(&self, sql: &str) -> Result<Option<String>, SqlError> {
+        // SAFETY: the connection is open.
+        unsafe { query(self.host, self.db, sql) }
+    }
+}
+
+impl Drop for OwnConnection {
+    fn drop(&mut self) {
+        // SAFETY: nothing uses the connection any more; SQLite takes a null.
+        unsafe { (self.host.api.close_v2)(self.db) };
+        enter(self.host);
+    }
+}
+
+/// Opens our own connection to `path` while `work` runs.
 pub fn with_connection<T>(
     host: &'static Host,
     path: &Path,
     vfs: &CStr,
     work: impl FnOnce(&dyn Fn(&str) -> Result<Option<String>, SqlError>) -> Result<T, SqlError>,
 ) -> Result<T, SqlError> {
-    let unusable = |message: &str| SqlError {
-        code: ffi::SQLITE_CANTOPEN,
-        message: message.to_owned(),
-    };
-    let name =
-        CString::new(path.as_os_str().as_bytes()).map_err(|_| unusable("the path has a NUL"))?;
-    let mut db = ptr::null_mut();
-    // SAFETY: the connection is closed before this returns, and only this thread uses it.
-    unsafe {
-        let code = (host.api.open_v2)(
-            name.as_ptr(),
-            &raw mut db,
-            ffi::SQLITE_OPEN_READWRITE | ffi::SQLITE_OPEN_PRIVATECACHE,
-            vfs.as_ptr(),
-        );
-        let result = match code {
-            ffi::SQLITE_OK => work(&|sql| query(host, db, sql)),
-            code => Err(SqlError {
-                code,
-                message: errmsg(host, db),
-            }),
-        };
-        (host.api.close_v2)(db);
-        enter(host);
-        result
-    }
+    let connection = OwnConnection::open(host, path, vfs)?;
+    work(&|sql| connection.query(sql))
+}
+
+/// Has `work` called when the process ends by `exit`. `false` if there is no memory.
+pub fn at_exit(work: extern "C" fn()) -> bool {
+    // SAFETY: the function is in this library, which stays loaded.
+    unsafe { libc::atexit(work) == 0 }
 }
 
 /// # Safety

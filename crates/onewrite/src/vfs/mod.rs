@@ -26,6 +26,7 @@ mod header;
 mod host;
 mod inner;
 mod leaving;
+mod linger;
 mod locks;
 mod metrics;
 mod orphan;

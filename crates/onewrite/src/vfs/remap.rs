@@ -197,6 +197,7 @@ impl Database {
     /// Notes that a reader's lock was taken shared, or released.
     pub fn note_read_lock(&self, lock: c_int, is_held: bool) {
         let number = u8::try_from(lock - FIRST_READ_LOCK).unwrap_or(0);
+        self.held.read.set(is_held);
         self.remapper.note_read_lock(number, is_held);
     }
 

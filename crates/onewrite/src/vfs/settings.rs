@@ -19,10 +19,10 @@ use crate::mode::policy::LAYOUTS;
 use crate::mode::words::{OFF, ON, Word, listed};
 use crate::mode::{
     CheckpointPolicy, Compression, Differences, Floor, Goal, InitPolicy, JournalMode, Layout,
-    StallLimit, SyncPolicy,
+    Linger, StallLimit, SyncPolicy,
 };
 use crate::storage::DirectIo;
-use choice::{Choice, Groups, Stalls, Takes};
+use choice::{Choice, Groups, Lingers, Stalls, Takes};
 use wanted::UPGRADE_IN_URI;
 pub(super) use wanted::{check_modes, is_set, mode_of_uri, upgrade_of_uri, wanted_mode};
 
@@ -46,6 +46,8 @@ pub struct Settings {
     pub checkpoint: CheckpointPolicy,
     /// `onewrite_background_checkpoint`.
     pub background: bool,
+    /// `onewrite_linger`.
+    pub linger: Option<Linger>,
     /// `onewrite_stall_log`.
     pub stall_log: Option<StallLimit>,
 }
@@ -60,6 +62,7 @@ impl Default for Settings {
             read_durable: true,
             checkpoint: CheckpointPolicy::default(),
             background: false,
+            linger: None,
             stall_log: None,
         }
     }
@@ -114,7 +117,7 @@ impl<T: Into<Shown>> From<Option<T>> for Shown {
 }
 
 /// The table.
-pub static SETTINGS: [Setting; 14] = [
+pub static SETTINGS: [Setting; 15] = [
     Setting {
         pragma: SYNCHRONOUS,
         help: "a level of `synchronous` below which no commit falls, whatever the program says",
@@ -285,6 +288,19 @@ pub static SETTINGS: [Setting; 14] = [
         in_use: as_set,
     },
     Setting {
+        pragma: "onewrite_linger",
+        help: "when the database is closed: the process may keep it open after its last connection",
+        takes: &Lingers,
+        in_environment: true,
+        shapes_log: false,
+        modes: JournalMode::is_guarded,
+        in_use: |_, database| {
+            let linger = database.settings.get().linger;
+            let linger = linger.filter(|_| database.is_guarded());
+            linger.map(|linger| linger.to_string()).into()
+        },
+    },
+    Setting {
         pragma: "onewrite_layout",
         help: "how frames lie in the log",
         takes: &Choice {
@@ -399,6 +415,12 @@ fn no_compression_in(mode: JournalMode) -> String {
     format!("journal mode {mode} does not compress pages; journal_mode=onewrite and swal do")
 }
 
+pub(super) fn no_linger_in(mode: JournalMode) -> String {
+    format!(
+        "not in journal mode {mode}, which has no guard: a database that is put in its place would get its log"
+    )
+}
+
 pub(super) fn no_layout_in(mode: JournalMode, layout: Layout) -> String {
     format!("journal mode {mode} has a layout of its own; {layout} is for journal_mode=waldio")
 }
@@ -498,6 +520,7 @@ impl Database {
         let before = self.settings.get();
         let settings = setting.takes.put(setting, self, before, value)?;
         self.settings.set(settings);
+        self.note_whose_file();
         let mut writer = self.writer.borrow_mut();
         if let Some(writer) = writer.as_mut()
             && writer.config != settings.commit

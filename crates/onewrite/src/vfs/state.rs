@@ -66,6 +66,8 @@ pub struct GuardState {
 pub struct HeldLocks {
     /// Whether it holds the write lock.
     pub write: Cell<bool>,
+    /// Whether it holds a read lock.
+    pub read: Cell<bool>,
     pub checkpoint: Cell<CheckpointLock>,
     /// Whether it is this connection's turn to write.
     pub turn: Cell<bool>,

@@ -8,6 +8,7 @@ use super::database::Database;
 use super::environment::{JOURNAL_MODE, UPGRADE_WAL};
 use super::header::{READ_VERSION_AT, WAL_VERSION};
 use super::inner::LockLevel;
+use super::linger;
 use super::locks::Held;
 use super::settings::InUse;
 use super::synchronous::name_of;
@@ -71,6 +72,9 @@ struct Status<'a> {
     locks_why_not: Option<String>,
     #[serde(flatten)]
     log: Option<LogStatus<'a>>,
+    /// The databases that this process keeps open.
+    #[serde(flatten)]
+    lingering: linger::Counts,
     /// The last error on this connection.
     error: Option<&'a str>,
 }
@@ -186,6 +190,7 @@ pub fn json(database: &Database, is_readable: bool) -> String {
             _ => None,
         },
         log: log.as_ref().map(|log| log_status(database, log)),
+        lingering: linger::counts(),
         error: error.as_deref(),
     };
     serde_json::to_string(&status).unwrap_or_else(|e| format!("{{\"error\":\"{e}\"}}"))

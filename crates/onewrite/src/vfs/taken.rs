@@ -8,6 +8,7 @@
 
 use std::ffi::c_int;
 
+use super::background::Service;
 use super::database::Database;
 use super::ffi;
 use super::header::{HEADER_BYTES, guarded_by};
@@ -63,7 +64,10 @@ impl Database {
         if self.takes_no_lock || log.is_guard_in_doubt() {
             return Ok(());
         }
-        if self.has_moved() && was_left_behind(log.file()) {
+        let is_left = || self.has_moved() && was_left_behind(log.file());
+        // The application has closed its connections. Their commits belong in this file, wherever it
+        // is now.
+        if !self.serves(Service::Lingers) && is_left() {
             return Err(self.taken("was replaced or removed"));
         }
         let mut header = [0; HEADER_BYTES];
@@ -118,8 +122,8 @@ impl Database {
     /// `xLock` above SHARED.
     pub fn lock_further(&self, level: LockLevel) -> c_int {
         if level == LockLevel::EXCLUSIVE {
-            if self.is_of_the_background() {
-                // It is never the last connection to close.
+            if self.is_of_the_background() || self.leaves_the_end_to_others() || self.lingers_on() {
+                // The database is not closed with this connection.
                 return ffi::SQLITE_BUSY;
             }
             self.before_exclusive();

@@ -1,9 +1,9 @@
 //! The kinds of values that a setting takes.
 
 use super::super::database::Database;
-use super::{Setting, Settings, no_group_synch_in};
+use super::{Setting, Settings, no_group_synch_in, no_linger_in};
 use crate::mode::words::{Word, value_of, word_for};
-use crate::mode::{GroupSynch, StallLimit};
+use crate::mode::{GroupSynch, Linger, StallLimit};
 
 /// The values of a setting, and the field of [`Settings`] that holds them.
 pub(super) trait Takes: Sync {
@@ -110,6 +110,35 @@ impl Takes for Stalls {
         said: &str,
     ) -> Result<Settings, String> {
         settings.stall_log = StallLimit::parse(said).map_err(|e| setting.named(&e.to_string()))?;
+        Ok(settings)
+    }
+}
+
+/// The time for which a database stays open after its last connection, or `off`.
+pub(super) struct Lingers;
+
+impl Takes for Lingers {
+    fn values(&self) -> Vec<(&'static str, &'static str)> {
+        vec![("off", "with its last connection"), Linger::FORM]
+    }
+
+    fn printed(&self, settings: &Settings) -> String {
+        let linger = settings.linger;
+        linger.map_or("off".to_owned(), |linger| linger.to_string())
+    }
+
+    fn put(
+        &self,
+        setting: &Setting,
+        database: &Database,
+        mut settings: Settings,
+        said: &str,
+    ) -> Result<Settings, String> {
+        let linger = Linger::parse(said).map_err(|e| setting.named(&e.to_string()))?;
+        if linger.is_some() {
+            setting.only_in_its_modes(database, no_linger_in)?;
+        }
+        settings.linger = linger;
         Ok(settings)
     }
 }

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_char, c_int, c_void};
+use std::path::Path;
 use std::ptr;
 
 use super::shm::{db_shm_lock, db_shm_map, db_shm_unmap};
@@ -15,7 +16,7 @@ use crate::vfs::inner::{Inner, LockLevel};
 use crate::vfs::pragma::Answer;
 use crate::vfs::settings::{self, Uri};
 use crate::vfs::stall::Counts;
-use crate::vfs::{convert, header};
+use crate::vfs::{convert, header, linger};
 
 /// One of our database files. The file of the VFS underneath follows it in the same allocation.
 #[repr(C)]
@@ -42,7 +43,7 @@ pub unsafe fn open(
         (*below).pMethods = ptr::null();
         (*ours).base.pMethods = ptr::null();
         let path = host::path(name);
-        let mut claim = match Claim::of(&path, host) {
+        let mut claim = match claim_of(&path, host) {
             Ok(claim) => claim,
             Err(taken) => return refused(&taken),
         };
@@ -95,11 +96,20 @@ pub unsafe fn open(
             2 => &raw const DATABASE_METHODS[1],
             _ => &raw const DATABASE_METHODS[2],
         };
+        database.await_lingering();
         let database = Box::into_raw(database);
         (*ours).database = database;
         // `db_close` forgets it.
         names::enter(host::wal_name(name), database);
         SQLITE_OK
+    }
+}
+
+fn claim_of(path: &Path, host: &'static Host) -> Result<Option<Claim>, Taken> {
+    match Claim::of(path, host) {
+        // Perhaps only one of our own connections has it.
+        Err(_) if linger::end_in_other_hosts(host, path) => Claim::of(path, host),
+        claimed => claimed,
     }
 }
 
@@ -109,8 +119,8 @@ fn refused(taken: &Taken) -> c_int {
 }
 
 fn apply_settings(database: &Database, uri: Uri<'_>) -> Result<(), String> {
-    if database.is_of_the_background() {
-        // It has those of the connection that asked.
+    if database.served.is_some() {
+        // It has those of the application's connection.
         return Ok(());
     }
     if !convert::is_converting() {
@@ -397,6 +407,11 @@ unsafe extern "C" fn db_file_control(
                 ffi::SQLITE_FCNTL_BUSYHANDLER => {
                     database.patience.set(argument.cast_const().cast());
                     database.inner.control(op, argument)
+                }
+                ffi::SQLITE_FCNTL_HAS_MOVED if database.ends_where_it_was() => {
+                    // Otherwise SQLite would close it without its last checkpoint.
+                    *argument.cast::<c_int>() = 0;
+                    SQLITE_OK
                 }
                 ffi::FCNTL_DATABASE => {
                     *argument.cast::<*mut sqlite3_file>() = file;

@@ -16,7 +16,8 @@ mod vfs;
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-pub use vfs::{locks_on, make_default, register};
+pub use syscalls::notices_fork;
+pub use vfs::{locks_on, make_default, register, stays_loaded};
 
 use super::database::Database;
 use super::ffi::SQLITE_OK;

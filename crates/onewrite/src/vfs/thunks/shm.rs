@@ -6,6 +6,7 @@ use std::ffi::{c_int, c_void};
 use super::database::database;
 use super::{failed, shielded, with_writer};
 use crate::commit::Writer;
+use crate::vfs::background::Service;
 use crate::vfs::company::{self, CHECKPOINT_LOCK, WRITE_LOCK};
 use crate::vfs::database::Database;
 use crate::vfs::ffi::{self, SQLITE_OK, sqlite3_file};
@@ -187,6 +188,11 @@ pub unsafe extern "C" fn db_shm_unmap(file: *mut sqlite3_file, delete: c_int) ->
     unsafe {
         let database = database(file);
         database.end_remapping();
+        // The name may be another database's by now.
+        let delete = match database.serves(Service::Lingers) && database.has_moved() {
+            true => 0,
+            false => delete,
+        };
         let inner = &database.inner;
         inner.unmapped();
         (inner.methods().xShmUnmap)(inner.file(), delete)

@@ -14,12 +14,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::ptr;
 use std::sync::Once;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use crate::storage::{OfdCommand, OfdConflict, OfdRange, OfdType, close_in_child};
-use crate::vfs::background;
 use crate::vfs::ffi::{Api, SQLITE_OK, Untyped, sqlite3_vfs};
 use crate::vfs::locks::{Answer, Held, Request, Table, Why};
+use crate::vfs::{background, linger};
 
 type Open = unsafe extern "C" fn(*const c_char, c_int, c_int) -> c_int;
 type Close = unsafe extern "C" fn(c_int) -> c_int;
@@ -126,9 +126,11 @@ pub fn install(api: &Api) {
         return;
     };
     ONCE.call_once(|| {
-        stay_loaded();
+        stay_loaded(in_child as *const c_void);
         // SAFETY: the child's handler neither locks nor allocates.
-        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
+        let code =
+            unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
+        NOTICES_FORK.store(code == 0, Ordering::Release);
     });
     let (host, thunks) = (&HOSTS[number], &THUNKS[number]);
     // SAFETY: SQLite itself keeps functions of any type like this.
@@ -169,13 +171,25 @@ pub fn held_on(api: &Api, path: &Path, is_locked: bool) -> Held {
     HOSTS[number].table.held_on(path, is_locked)
 }
 
-/// A library that a plugin loaded may be unloaded with it. From now on this one is not.
-fn stay_loaded() {
+static NOTICES_FORK: AtomicBool = AtomicBool::new(false);
+
+/// Whether the handlers of fork are called.
+pub fn notices_fork() -> bool {
+    NOTICES_FORK.load(Ordering::Acquire)
+}
+
+/// From now on this SQLite is not unloaded.
+pub fn stays_loaded(api: &Api) {
+    stay_loaded(api.open_v2 as *const c_void);
+}
+
+/// A library that a plugin loaded may be unloaded with it. From now on the one with this function is
+/// not.
+fn stay_loaded(function: *const c_void) {
     // SAFETY: dladdr fills the structure, or returns 0; the name is that of a loaded library.
     unsafe {
         let mut here: libc::Dl_info = mem::zeroed();
-        if libc::dladdr(in_child as *const c_void, &raw mut here) != 0 && !here.dli_fname.is_null()
-        {
+        if libc::dladdr(function, &raw mut here) != 0 && !here.dli_fname.is_null() {
             let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
             libc::dlopen(here.dli_fname, flags);
         }
@@ -183,16 +197,19 @@ fn stay_loaded() {
 }
 
 unsafe extern "C" fn before_fork() {
+    linger::before_fork();
     background::before_fork();
 }
 
 unsafe extern "C" fn after_fork() {
     background::after_fork();
+    linger::after_fork();
 }
 
 /// The child does not hold the parent's locks.
 unsafe extern "C" fn in_child() {
     background::after_fork_in_child();
+    linger::after_fork_in_child();
     close_in_child();
     for host in &HOSTS {
         host.table.forked();

@@ -98,6 +98,11 @@ pub fn locks_on(host: &Host, database: &Path, is_locked: bool) -> Held {
     syscalls::held_on(&host.api, database, is_locked)
 }
 
+/// Our own connections may be open when the application has closed all of its.
+pub fn stays_loaded(host: &Host) {
+    syscalls::stays_loaded(&host.api);
+}
+
 /// `xSetSystemCall`. A caller that restores SQLite's own calls does not mean to remove ours,
 /// through which locks are held.
 unsafe extern "C" fn vfs_set_system_call(
