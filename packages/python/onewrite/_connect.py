@@ -151,6 +151,17 @@ def _remembered(connection: Any) -> str:
     return str(status.get("mode") or kept_out.get("mode") or _USUAL)
 
 
+def linger(connection: Any, time: str) -> None:
+    """The process keeps the database open for so long after its last connection. Raises OneWriteError for
+    what onewrite_linger does not take, and in a mode without it.
+    """
+    quoted = str(time).replace("'", "''")
+    try:
+        _value(connection, f"PRAGMA onewrite_linger='{quoted}'")
+    except sqlite3.OperationalError as error:
+        raise OneWriteError(str(error)) from error
+
+
 def check(connection: Any, mode: Optional[str] = None, synchronous: str = "FULL") -> Dict[str, Any]:
     """Returns `PRAGMA onewrite_status` if the connection's database is in the mode, and its commits are
     at least as durable as `synchronous`. Raises OneWriteError with the reason otherwise. Without `mode`

@@ -55,6 +55,31 @@ class Connect(Place):
                 self.assertEqual("onewrite", onewrite.check(db)["mode"])
                 db.close()
 
+    def test_a_database_that_lingers_is_opened_and_closed_without_a_flush(self):
+        code = """if True:
+            import onewrite, sys
+            uri = f"file:{sys.argv[1]}?onewrite_linger=60s"
+            def request(sql):
+                db = onewrite.connect(uri)
+                db.execute(sql)
+                db.commit()
+                status = onewrite.check(db)
+                db.close()
+                return status["flushes"] + status["write_through"] + status["setup_flushes"]
+            before = request("CREATE TABLE t(x)")
+            for _ in range(50):
+                assert request("SELECT count(*) FROM t") == before
+            for n in range(50):
+                assert request("INSERT INTO t VALUES(1)") == before + n + 1
+            with open(sys.argv[1], "rb") as file:
+                print(file.read(20)[19])
+        """
+        self.assertEqual("161", printed(code, self.path))
+        # The process closes it when it ends.
+        stock = sqlite3.connect(self.path)
+        self.assertEqual(50, one(stock, "SELECT count(*) FROM t"))
+        stock.close()
+
     def test_a_uri_names_the_mode_of_a_new_database(self):
         db = self.connect(f"file:{self.path}?journal_mode=direct")
         self.assertEqual("direct", onewrite.check(db)["mode"])

@@ -76,6 +76,25 @@ class Django(Place):
         """
         self.assertEqual("['onewrite.W001']", self.django(code))
         self.assertEqual("[]", self.django(code, "{'CONN_MAX_AGE': None}"))
+        self.assertEqual("[]", self.django(code, "{'OPTIONS': {'linger': '5s'}}"))
+
+    def test_a_database_lingers_between_requests(self):
+        code = """
+            import json
+            from django.core.signals import request_finished, request_started
+            def durable():
+                status = json.loads(connection.cursor().execute("PRAGMA onewrite_status").fetchone()[0])
+                return status["flushes"] + status["write_through"] + status["setup_flushes"]
+            connection.cursor().execute("CREATE TABLE t(x)")
+            before = durable()
+            for _ in range(10):
+                request_finished.send(sender=None)
+                request_started.send(sender=None)
+                assert connection.connection is None
+                connection.cursor().execute("INSERT INTO t VALUES(1)")
+            print(durable() - before)
+        """
+        self.assertEqual("10", self.django(code, "{'OPTIONS': {'linger': '60s'}}"))
 
     def test_wrong_words_are_loud(self):
         code = """
@@ -84,6 +103,9 @@ class Django(Place):
         """
         said = self.django(code, "{'OPTIONS': {'mode': 'wladio'}}")
         self.assertIn("unknown mode 'wladio'", said)
+        code = code.replace("ValueError", "Exception")
+        said = self.django(code, "{'OPTIONS': {'linger': '5 weeks'}}")
+        self.assertIn("unknown value '5 weeks'", said)
 
     def test_dbshell_is_the_shell_of_onewrite(self):
         code = """

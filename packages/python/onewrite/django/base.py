@@ -1,4 +1,4 @@
-"""The database backend. OPTIONS takes `mode` and `synchronous`, and all of Django's own for SQLite."""
+"""The database backend. OPTIONS takes `mode`, `synchronous` and `linger`, and all of Django's own for SQLite."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         # These are not for sqlite3.connect.
         params.pop("mode", None)
         params.pop("synchronous", None)
+        params.pop("linger", None)
         return params
 
     def get_new_connection(self, conn_params: Dict[str, Any]) -> sqlite3.Connection:
@@ -41,6 +42,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
         try:
             if is_loaded:
                 _connect.enter(connection, mode, synchronous, conn_params.get("timeout", 5.0))
+                if "linger" in self.settings_dict["OPTIONS"]:
+                    _connect.linger(connection, self.settings_dict["OPTIONS"]["linger"])
             else:
                 _connect.enter_stock(connection, synchronous)
         except BaseException:
