@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::ftl::{Ftl, FtlError, Lpn, Recovery};
 use crate::medium::Medium;
 use crate::nand::NandError;
-use crate::random::Random;
+use crate::used::UseUp;
 
 /// Whether callers wait for virtual time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,49 +113,16 @@ impl Disk {
         }
     }
 
-    /// Makes a new device one that was in use: `percent` of its pages hold something, and the NAND
-    /// was programmed one and a half times over, at random places, so that garbage is collected from
-    /// now on. Contents stay as they are. Other requests may come in between.
+    /// Makes a new device one that was in use, see [`crate::used`]. Other requests may come in
+    /// between.
     ///
     /// # Errors
     /// As writes.
     pub fn use_up(&self, percent: u32, seed: u64) -> io::Result<()> {
-        let mut random = Random::new(seed);
-        let pages = (self.bytes / self.page_bytes as u64) as u32;
-        let wanted = u64::from(pages) * u64::from(percent.min(100)) / 100;
-        let mut order: Vec<u32> = (0..pages).collect();
-        for at in (1..order.len()).rev() {
-            order.swap(at, random.below(at + 1));
-        }
-        let step = |work: &mut dyn FnMut(&mut Ftl) -> Result<(), FtlError>| {
-            let mut state = self.state();
-            state.ftl().and_then(work).map_err(io::Error::other)
-        };
-        let is_blank = |lpn: u32| self.with(|ftl| ftl.is_blank(Lpn(lpn))).unwrap_or(false);
-        let (blank, mut held): (Vec<u32>, Vec<u32>) =
-            order.into_iter().partition(|lpn| is_blank(*lpn));
-        for lpn in blank {
-            if held.len() as u64 >= wanted {
-                break;
-            }
-            // A request may have written it since.
-            step(&mut |ftl| match ftl.is_blank(Lpn(lpn)) {
-                true => ftl.write(Lpn(lpn), &vec![0; self.page_bytes]),
-                false => Ok(()),
-            })?;
-            held.push(lpn);
-        }
-        let is_used = |ftl: &mut Ftl| {
-            let programs = ftl.nand().operations().programs;
-            programs >= u64::from(ftl.nand().geometry().pages()) * 3 / 2
-        };
-        while !held.is_empty() && !self.with(is_used).unwrap_or(true) {
-            let lpn = Lpn(held[random.below(held.len())]);
-            step(&mut |ftl| {
-                let page = ftl.read(lpn)?;
-                ftl.write(lpn, &page)
-            })?;
-        }
+        let steps = self.state().ftl().map(|ftl| UseUp::new(ftl, percent, seed));
+        let mut steps = steps.map_err(io::Error::other)?;
+        let mut step = || self.state().ftl().and_then(|ftl| steps.step(ftl));
+        while step().map_err(io::Error::other)? {}
         Ok(())
     }
 
@@ -341,6 +308,7 @@ mod tests {
     use crate::ftl::Config;
     use crate::nand::timing::Timing;
     use crate::nand::{Geometry, Nand};
+    use crate::random::Random;
 
     const BYTES: usize = 100 * 1024;
 

@@ -18,6 +18,7 @@
 //! xftl     transactions of pages
 //! ftl      pages that can be written again and again
 //! nand     pages that cannot
+//! used     a device that was in use
 //! ```
 //!
 //! A history is recorded once and cut any number of times. [`cut::Cutter`] walks along it and makes
@@ -45,6 +46,7 @@ pub mod nand;
 pub mod random;
 pub mod saved;
 pub mod schedule;
+pub mod used;
 pub mod xftl;
 
 pub use error::Error;

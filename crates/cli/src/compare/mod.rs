@@ -92,9 +92,10 @@ with their range; the JSON has for each run those just before and just after it.
 --device keeps the scratch file system in memory that answers as late as a device would, not in a loop device's image. A small file gives the times of reads, writes and flushes; a flush stalls the requests behind it. nvme, emmc and sd are built in, with their sources. none adds no time, and shows the time of the path to that memory. docs/devices.md has the format. The raw rates are measured there too.
 
 --device ftl puts it on flash below an FTL (docs/xftl.md) instead, and says what each mode costs the flash: pages of the host, of the FTL's map, moved by garbage collection; erases; and the years that the flash lasts at 1 transaction a second, or --rate, if wear is level. These figures have the checkpoint, and what the file system wrote later. Twice the flash lasts twice as long. Options follow a colon, separated by commas:
-  flush=nothing|changed|whole  the map's pages that a flush writes [nothing]
+  flush=nothing|journal|changed|whole  the map's pages that a flush writes [nothing]
   copies=apart|among-host      where garbage collection copies to [apart]
-  board                        the OpenSSD board: flush=whole,copies=among-host,channels=2,ways=4
+  map=one-die|striped          the dies that write the map [one-die]
+  board                        the OpenSSD board: flush=whole,copies=among-host,map=striped,channels=2,ways=4
   nand=openssd|emmc|tlc|FILE   times and endurance [openssd]
   spare=PERCENT                kept back for garbage collection [12]
   full=PERCENT                 of the pages that hold something before the first run [80]
@@ -114,6 +115,7 @@ A mode can be varied: waldio:layout=page8k,sync=normal,group_synch=4/2
   checkpoint   copy, exchange, clone, auto (onewrite and waldio)
   synchronous  off, normal, full, extra (any mode)
   page_size    1024 to 65536 (any mode)
+  locking_mode normal, exclusive (any mode)
 
 Examples:
   onewrite compare

@@ -9,7 +9,7 @@ use onewrite_flash::nand::timing::Timing;
 use onewrite_flash::nand::{Geometry, Nand, Operations};
 use serde::{Deserialize, Serialize};
 
-use crate::ftl::device::{CopiesArg, FlushArg};
+use crate::ftl::device::{CopiesArg, FlushArg, MapArg};
 
 /// Entries of the X-L2P table, which nobody fills.
 const TABLE: u32 = 64;
@@ -50,6 +50,8 @@ pub struct FlashModel {
     flush: FlushArg,
     /// Blocks for garbage collection's copies.
     copies: CopiesArg,
+    /// Dies that the pieces of the page map go to.
+    map: MapArg,
     /// Pages of the write buffer.
     buffer: u32,
     /// Percent of the pages that hold something before the first run.
@@ -80,6 +82,7 @@ impl FlashModel {
             spare: 12,
             flush: FlushArg::Nothing,
             copies: CopiesArg::Apart,
+            map: MapArg::OneDie,
             buffer: 64,
             full: 80,
             time: Time::Real,
@@ -100,11 +103,12 @@ impl FlashModel {
                 "board" => {
                     (self.channels, self.ways) = (2, 4);
                     (self.flush, self.copies) = (FlushArg::Whole, CopiesArg::AmongHost);
+                    self.map = MapArg::Striped;
                     Ok(())
                 }
                 _ => Err(
-                    "there is no such option (there are board, and with = nand, flush, copies, spare, \
-                     full, buffer, channels, ways, page-size, pages-per-block, time)"
+                    "there is no such option (there are board, and with = nand, flush, copies, map, \
+                     spare, full, buffer, channels, ways, page-size, pages-per-block, time)"
                         .to_owned(),
                 ),
             };
@@ -116,6 +120,7 @@ impl FlashModel {
             }
             "flush" => self.flush = one_of(value)?,
             "copies" => self.copies = one_of(value)?,
+            "map" => self.map = one_of(value)?,
             "time" => self.time = one_of(value)?,
             "spare" => self.spare = within(value, 1, 90)?,
             "full" => self.full = within(value, 0, 100)?,
@@ -134,15 +139,20 @@ impl FlashModel {
         let flush = match self.flush {
             FlushArg::Nothing => "a flush writes no map",
             FlushArg::Changed => "a flush writes the changed map",
+            FlushArg::Journal => "a flush writes a journal of the map",
             FlushArg::Whole => "a flush writes the whole map",
         };
         let copies = match self.copies {
             CopiesArg::Apart => "copies apart",
             CopiesArg::AmongHost => "copies among the host's pages",
         };
+        let map = match self.map {
+            MapArg::OneDie => "",
+            MapArg::Striped => " to all dies",
+        };
         let dies = self.channels * self.ways;
         format!(
-            "NAND {}, {dies} die{}, {flush}, {copies}, {} % spare, {} % full",
+            "NAND {}, {dies} die{}, {flush}{map}, {copies}, {} % spare, {} % full",
             self.nand,
             if dies == 1 { "" } else { "s" },
             self.spare,
@@ -162,30 +172,23 @@ impl FlashModel {
             return Err(format!("{bytes} bytes are not whole pages of {page}"));
         }
         let pages = u32::try_from(bytes / page).map_err(|_| "it has too many pages".to_owned())?;
-        let of_host = u64::from(pages) * 100 / u64::from(100 - self.spare);
-        let mut blocks = of_host.div_ceil(u64::from(self.pages_per_block)) as u32;
-        // What the device itself needs grows with it, much more slowly.
-        loop {
+        let config = Config {
+            table_capacity: TABLE,
+            flush: self.flush.into(),
+            copies: self.copies.into(),
+            map: self.map.into(),
+            ..Config::new(pages)
+        };
+        let with = |blocks| {
             let geometry = Geometry {
                 page_bytes: self.page_bytes,
                 pages_per_block: self.pages_per_block,
                 ..Geometry::openssd(blocks)
             };
-            let geometry = geometry.with_channels(self.channels, self.ways);
-            geometry.check()?;
-            let config = Config::with_spare(&geometry, self.spare, TABLE, self.copies.into());
-            match config {
-                Ok(mut config) if config.logical_pages >= pages => {
-                    config.logical_pages = pages;
-                    config.flush = self.flush.into();
-                    return Ok((geometry, config));
-                }
-                Err(error) if geometry.bytes() > bytes.saturating_mul(4) => {
-                    return Err(error.to_string());
-                }
-                _ => blocks += 1 + blocks / 64,
-            }
-        }
+            geometry.with_channels(self.channels, self.ways)
+        };
+        let geometry = config.fitting(self.spare, with);
+        Ok((geometry.map_err(|error| error.to_string())?, config))
     }
 
     /// Bytes of the NAND of a device of `bytes` bytes.

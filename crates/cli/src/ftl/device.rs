@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use onewrite_flash::ftl::saved::{load, save};
-use onewrite_flash::ftl::{Config, CopiesGo, FlushWrites, Ftl, Recovery};
+use onewrite_flash::ftl::{Config, CopiesGo, FlushWrites, Ftl, MapGoes, Recovery};
 use onewrite_flash::nand::timing::Timing;
 use onewrite_flash::nand::{Geometry, Nand};
 use rustix::fs::{FlockOperation, flock};
@@ -28,8 +28,12 @@ pub struct CreateArgs {
 #[derive(clap::Args, Clone, Debug)]
 pub struct Shape {
     /// Size of the NAND, in MiB
-    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(16..=16384))]
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(16..=131_072))]
     mib: u32,
+
+    /// Size for the host, in MiB; the NAND is then as large as that and --spare take
+    #[arg(long, conflicts_with = "mib", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    host_mib: Option<u32>,
 
     /// Percent of it kept back for garbage collection
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(0..=90))]
@@ -66,6 +70,29 @@ pub struct Shape {
     /// Blocks for garbage collection's copies (docs/xftl.md)
     #[arg(long, value_enum, default_value_t = CopiesArg::Apart)]
     copies: CopiesArg,
+
+    /// Dies that the pieces of the page map go to (docs/xftl.md)
+    #[arg(long, value_enum, default_value_t = MapArg::OneDie)]
+    map: MapArg,
+}
+
+/// [`MapGoes`] on the command line.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MapArg {
+    /// One die, together with the root
+    OneDie,
+    /// All dies in turn, as with the OpenSSD board's own firmware
+    Striped,
+}
+
+impl From<MapArg> for MapGoes {
+    fn from(map: MapArg) -> Self {
+        match map {
+            MapArg::OneDie => Self::OneDie,
+            MapArg::Striped => Self::Striped,
+        }
+    }
 }
 
 /// [`CopiesGo`] on the command line.
@@ -95,6 +122,8 @@ pub enum FlushArg {
     Nothing,
     /// The changed pieces of the page map
     Changed,
+    /// The changed entries of the page map, as a journal
+    Journal,
     /// The whole page map, as with the OpenSSD board's own firmware
     Whole,
 }
@@ -104,6 +133,7 @@ impl From<FlushArg> for FlushWrites {
         match flush {
             FlushArg::Nothing => Self::Nothing,
             FlushArg::Changed => Self::Map,
+            FlushArg::Journal => Self::Journal,
             FlushArg::Whole => Self::WholeMap,
         }
     }
@@ -113,22 +143,34 @@ impl Shape {
     /// A new device of this shape.
     pub fn make(&self) -> Result<(Nand, Config), String> {
         let timing = Timing::find(&self.nand).map_err(|error| error.to_string())?;
-        let block = u64::from(self.page_size) * u64::from(self.pages_per_block);
-        let blocks = ((u64::from(self.mib) << 20) / block) as u32;
-        let geometry = Geometry {
-            page_bytes: self.page_size,
-            pages_per_block: self.pages_per_block,
-            ..Geometry::openssd(blocks)
+        let with = |blocks| {
+            let geometry = Geometry {
+                page_bytes: self.page_size,
+                pages_per_block: self.pages_per_block,
+                ..Geometry::openssd(blocks)
+            };
+            geometry.with_channels(self.channels, self.ways)
         };
-        let geometry = geometry.with_channels(self.channels, self.ways);
-        let copies = self.copies.into();
-        let mut config =
-            Config::with_spare(&geometry, self.spare, self.table, copies).map_err(|error| {
-                format!(
-                    "{error}; give it more --mib, fewer --channels and --ways or a smaller --table"
-                )
-            })?;
-        config.flush = self.flush.into();
+        let units = |mib: u32, unit: u32| ((u64::from(mib) << 20) / u64::from(unit)) as u32;
+        let like = Config {
+            table_capacity: self.table,
+            flush: self.flush.into(),
+            copies: self.copies.into(),
+            map: self.map.into(),
+            ..Config::new(units(self.host_mib.unwrap_or(0), self.page_size))
+        };
+        let made = match self.host_mib {
+            Some(_) => like
+                .fitting(self.spare, with)
+                .map(|geometry| (geometry, like)),
+            None => {
+                let geometry = with(units(self.mib, self.page_size * self.pages_per_block));
+                Config::with_spare(&geometry, self.spare, like).map(|config| (geometry, config))
+            }
+        };
+        let (geometry, config) = made.map_err(|error| {
+            format!("{error}; give it more --mib, fewer --channels and --ways or a smaller --table")
+        })?;
         Ok((Nand::new(geometry, timing)?, config))
     }
 }

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use onewrite_flash::disk::{Disk, Pace};
 use onewrite_flash::files::fuse::{BackgroundSession, Shared};
-use onewrite_flash::files::{Files, FilesError};
-use onewrite_flash::ftl::{Ftl, Recovery};
+use onewrite_flash::files::{Files, FilesError, LazyWrites};
+use onewrite_flash::ftl::{Ftl, FtlError, Recovery};
 use onewrite_flash::host::Host;
+use onewrite_flash::used::UseUp;
 use onewrite_iotrace::scratch::private_mounts;
 
 use super::{device, inspect};
@@ -115,11 +116,28 @@ impl Shown {
         Ok(())
     }
 
-    /// `report`; `cut N`: the power fails in the N-th NAND operation from now; `off`, answered with
-    /// the device's time; `on`.
+    /// `report`; `use PERCENT SEED`: the device becomes one that was in use, that full; `lazy off`:
+    /// lazy writes are refused; `cut N`: the power fails in the N-th NAND operation from now; `off`,
+    /// answered with the device's time; `on`.
     fn obey(&mut self, order: &str) -> Result<String, String> {
         match order.split_once(' ').unwrap_or((order, "")) {
             ("report", _) => self.with(|ftl| inspect::json(ftl, &Recovery::default())),
+            ("use", how) => {
+                let numbers = how
+                    .split_once(' ')
+                    .and_then(|(percent, seed)| Some((percent.parse().ok()?, seed.parse().ok()?)));
+                let (percent, seed) = numbers.ok_or_else(|| format!("{order:?} has no numbers"))?;
+                self.with(|ftl| use_up(ftl, percent, seed))?
+                    .map_err(|error| error.to_string())?;
+                Ok("ok".to_owned())
+            }
+            ("lazy", "off") => match self {
+                Self::Files { shared, .. } => {
+                    shared.with(|files| files.write_lazy(LazyWrites::Refused));
+                    Ok("ok".to_owned())
+                }
+                Self::Block { .. } => Err("a block device has no lazy writes".to_owned()),
+            },
             ("cut", number) => {
                 let number = number
                     .parse()
@@ -175,6 +193,12 @@ impl Shown {
             }
         }
     }
+}
+
+fn use_up(ftl: &mut Ftl, percent: u32, seed: u64) -> Result<(), FtlError> {
+    let mut steps = UseUp::new(ftl, percent, seed);
+    while steps.step(ftl)? {}
+    ftl.flush()
 }
 
 /// The device as it was left, and the error if there was one.

@@ -1,6 +1,6 @@
 //! The contents of files: reading, writing, and writing lazily.
 
-use super::{FileNo, Files, FilesError, LAZY_PAGES, PAGES_IN_MEMORY};
+use super::{FileNo, Files, FilesError, LAZY_PAGES, LazyWrites, PAGES_IN_MEMORY};
 use crate::ftl::{Lpn, Tid};
 
 impl Files {
@@ -104,6 +104,9 @@ impl Files {
         offset: u64,
         data: &[u8],
     ) -> Result<(), FilesError> {
+        if self.lazy_writes == LazyWrites::Refused {
+            return Err(FilesError::Refused);
+        }
         let end = offset.saturating_add(data.len() as u64);
         let parts: Vec<Part> = self.parts(offset, data.len()).take(2).collect();
         let place = match parts.as_slice() {

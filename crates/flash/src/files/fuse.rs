@@ -140,6 +140,7 @@ fn errno(error: &FilesError) -> Errno {
         FilesError::Exists => Errno::EEXIST,
         FilesError::Name => Errno::ENAMETOOLONG,
         FilesError::NoSpace => Errno::ENOSPC,
+        FilesError::Refused => Errno::ENOTTY,
         FilesError::Format(_) | FilesError::Device(_) => Errno::EIO,
     }
 }

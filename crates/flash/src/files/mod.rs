@@ -59,6 +59,8 @@ pub enum FilesError {
     Name,
     /// No inode or chunk is free, the file would be too long, or the device's X-L2P table is full.
     NoSpace,
+    /// Lazy writes are switched off.
+    Refused,
     /// The device does not hold our file system.
     Format(&'static str),
     /// The device failed.
@@ -81,6 +83,7 @@ impl fmt::Display for FilesError {
             Self::Exists => f.write_str("there is a file of that name"),
             Self::Name => write!(f, "a file's name has 1 to {MAX_NAME} bytes"),
             Self::NoSpace => f.write_str("no room: inodes, chunks, or entries of the X-L2P table"),
+            Self::Refused => f.write_str("lazy writes are switched off"),
             Self::Format(what) => write!(f, "the device holds no file system of ours: {what}"),
             Self::Device(error) => error.fmt(f),
         }
@@ -107,6 +110,17 @@ pub struct Files {
     free: BTreeSet<ChunkNo>,
     /// Pages that differ from the device: with lazily written and committed bytes.
     lazy: BTreeMap<Lpn, Vec<u8>>,
+    /// Whether lazy writes stay in memory.
+    lazy_writes: LazyWrites,
+}
+
+/// What becomes of writes that need not outlive the mount ([`Files::write_lazily`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LazyWrites {
+    /// They stay in memory. X-FTL's paper has nothing of the kind.
+    InMemory,
+    /// They are refused, so that the host writes whole pages instead.
+    Refused,
 }
 
 impl Files {
@@ -163,6 +177,7 @@ impl Files {
             joined: BTreeMap::new(),
             free: BTreeSet::new(),
             lazy: BTreeMap::new(),
+            lazy_writes: LazyWrites::InMemory,
         };
         // A power cut may have come between a file's end and the trim of its pages.
         files.give_back(free.into_iter().collect())?;
@@ -199,6 +214,11 @@ impl Files {
             }
         }
         Ok(self.ftl.flush()?)
+    }
+
+    /// What becomes of lazy writes from now on.
+    pub fn write_lazy(&mut self, writes: LazyWrites) {
+        self.lazy_writes = writes;
     }
 
     /// Takes the device out; uncommitted changes are lost.

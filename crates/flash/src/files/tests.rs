@@ -181,6 +181,18 @@ fn what_was_written_lazily_is_seen_and_costs_no_page() {
 }
 
 #[test]
+fn lazy_writes_can_be_switched_off() {
+    let mut files = Files::format(ftl()).unwrap();
+    let file = files.create(b"a").unwrap();
+    files.write(file, 0, &[1; 600]).unwrap();
+    files.commit(file).unwrap();
+    files.write_lazy(LazyWrites::Refused);
+    let refused = files.write_lazily(file, 24, &[2; 4]);
+    assert_eq!(refused, Err(FilesError::Refused));
+    assert_eq!(content(&mut files, b"a"), Some(vec![1; 600]));
+}
+
+#[test]
 fn lazily_written_bytes_take_a_bounded_number_of_pages_in_memory() {
     let mut files = Files::format(ftl()).unwrap();
     let file = files.create(b"a").unwrap();

@@ -61,16 +61,16 @@ impl Ftl {
         matches!(content, Content::Transaction(..)) && !self.leaves_out(Flaw::MovedNotWaitedFor)
     }
 
-    /// The host does not wait for a die if another is idle. If only as many blocks are free as
-    /// garbage collection needs, copies stay in open ones.
+    /// The host and the map do not wait for a die if another is idle. If only as many blocks are
+    /// free as garbage collection needs, copies and the map stay in open ones.
     fn choose_die(&mut self, stream: Stream) {
         let nand = &self.nand;
         match stream {
-            Stream::Host => {
-                self.streams.seek(stream, |die, _| !nand.is_busy(die));
-            }
-            Stream::Copies if self.blocks.free() <= self.limits.room => {
+            Stream::Copies | Stream::Map if self.blocks.free() <= self.limits.room => {
                 self.streams.seek(stream, |_, is_open| is_open);
+            }
+            Stream::Host | Stream::Map => {
+                self.streams.seek(stream, |die, _| !nand.is_busy(die));
             }
             _ => {}
         }

@@ -26,7 +26,7 @@ use super::flaw::Flaw;
 use super::map::{NONE, Piece};
 use super::oob::{Content, be32, be64};
 use super::streams::Stream;
-use super::{Ftl, FtlError, Lpn};
+use super::{Ftl, FtlError, Lpn, Tid};
 use crate::nand::Ppn;
 use crate::xftl::table::{Committed, TABLE_HEADER_BYTES};
 
@@ -152,6 +152,46 @@ impl Ftl {
         self.switch(pieces, TableAt::Root(Vec::new()))
     }
 
+    /// Makes the map durable by a journal: the entries that have changed since they were last
+    /// written go into the X-L2P table, as those of transaction 0. If they would not fit, the
+    /// pieces are written instead.
+    pub(super) fn log_map(&mut self) -> Result<(), FtlError> {
+        let sequence = self.next_sequence();
+        let entry = |lpn: &Lpn| Committed {
+            tid: Tid(0),
+            ppn: self.map.get(*lpn),
+            sequence,
+        };
+        let unlogged = self.map.unlogged().iter();
+        let changed: Vec<(Lpn, Committed)> = unlogged.map(|lpn| (*lpn, entry(lpn))).collect();
+        let capacity = self.config.table_capacity as usize;
+        if self.table.len() + changed.len() > capacity
+            || self.table.committed() + changed.len() > self.limits.cheap_entries()
+        {
+            return self.checkpoint();
+        }
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let written = match self.leaves_out(Flaw::JournalIncomplete) {
+            true => &changed[1..],
+            false => &changed[..],
+        };
+        let table = self.place_table(&[], written, TablePages::Move)?;
+        // The entries name copies, too.
+        self.wait()?;
+        let before = std::mem::replace(&mut self.logged, sequence);
+        if let Err(error) = self.switch(Vec::new(), table) {
+            self.logged = before;
+            return Err(error);
+        }
+        for (lpn, entry) in changed {
+            self.table.set_committed(lpn, entry);
+            self.map.is_logged(lpn);
+        }
+        Ok(())
+    }
+
     /// Makes trims durable: the pieces of the map that forget the pages.
     pub(super) fn persist_trims(&mut self) -> Result<(), FtlError> {
         let pieces = self.pieces_of(self.trims.keys().copied());
@@ -174,7 +214,7 @@ impl Ftl {
         for number in pieces {
             let bytes = self.map.encode(*number, self.page_bytes());
             let content = Content::Map(*number);
-            let (ppn, sequence) = self.append(Stream::Meta, content, bytes.into())?;
+            let (ppn, sequence) = self.append(Stream::Map, content, bytes.into())?;
             self.statistics.map_writes += 1;
             let piece = Piece {
                 ppn: Some(ppn),
@@ -239,7 +279,7 @@ impl Ftl {
         let covered = changed.map(|piece| piece.sequence).min();
         let root = Root {
             logical_pages: self.config.logical_pages,
-            covered: covered.unwrap_or(self.sequence),
+            covered: covered.unwrap_or(self.sequence).max(self.logged),
             pieces,
             table: pages.clone(),
             entries,
@@ -263,18 +303,24 @@ impl Ftl {
         self.wait_but_for_copies()
     }
 
-    /// The new root holds: pages that only the old one needed are invalid.
+    /// The new root holds: pages that only the old one needed are invalid. The new pages are valid
+    /// first: a block that holds some of both must not become free in between.
     fn adopt(&mut self, written: Vec<WrittenPiece>, table: Vec<Ppn>, root: Ppn) {
+        let is_new_table = table != self.table.pages;
+        let pieces = written.iter().filter_map(|(_, piece)| piece.ppn);
+        let table_pages = table.iter().copied().filter(|_| is_new_table);
+        let new: Vec<Ppn> = pieces.chain(table_pages).chain([root]).collect();
+        let is_late = self.leaves_out(Flaw::InvalidFirst);
+        if !is_late {
+            new.iter().for_each(|page| self.blocks.mark_valid(*page));
+        }
         for (number, piece) in written {
             let before = std::mem::replace(&mut self.map.pieces[number as usize], piece);
-            piece
-                .ppn
-                .into_iter()
-                .for_each(|ppn| self.blocks.mark_valid(ppn));
             before
                 .ppn
                 .into_iter()
                 .for_each(|ppn| self.blocks.mark_invalid(ppn));
+            self.map.piece_is_logged(number);
             let map = &self.map;
             self.table.forget(|lpn| map.piece_of(lpn) == number);
             let blocks = &mut self.blocks;
@@ -286,16 +332,17 @@ impl Ftl {
                 !is_durable
             });
         }
-        if table != self.table.pages {
-            table.iter().for_each(|page| self.blocks.mark_valid(*page));
+        if is_new_table {
             let before = std::mem::replace(&mut self.table.pages, table);
             before
                 .into_iter()
                 .for_each(|page| self.blocks.mark_invalid(page));
         }
-        self.blocks.mark_valid(root);
         if let Some(before) = self.root.replace(root) {
             self.blocks.mark_invalid(before);
+        }
+        if is_late {
+            new.iter().for_each(|page| self.blocks.mark_valid(*page));
         }
     }
 }

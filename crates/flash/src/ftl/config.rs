@@ -24,6 +24,20 @@ pub struct Config {
     pub flush: FlushWrites,
     /// The place of garbage collection's copies.
     pub copies: CopiesGo,
+    /// The place of the page map's pieces.
+    pub map: MapGoes,
+}
+
+/// The place of the page map's pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapGoes {
+    /// To the block of the root and of the X-L2P table, so that one die writes them one after the
+    /// other.
+    OneDie,
+    /// To a block on each die in turn, so that all dies write them at the same time. The OpenSSD
+    /// board's own firmware does this (Jasmine 1.1.0, `ftl_greedy/ftl.c`: `logging_pmap_table`
+    /// gives each bank a page of the map, and again until the map ends).
+    Striped,
 }
 
 /// The place of garbage collection's copies.
@@ -47,6 +61,9 @@ pub enum FlushWrites {
     /// The changed pieces of the page map, as needed by a controller that does not read out-of-band
     /// areas.
     Map,
+    /// The changed entries of the page map, in the root: a journal of the map. When they fill it,
+    /// the changed pieces are written. SPDK's FTL writes such a journal (`lib/ftl`, P2L log).
+    Journal,
     /// The whole page map, if anything has changed. The OpenSSD board's own page-mapping firmware
     /// does this when a flush arrives (Jasmine 1.1.0, `ftl_greedy/ftl.c`: `ftl_flush` and
     /// `logging_pmap_table`).
@@ -63,29 +80,53 @@ impl Config {
             wear_gap: 64,
             flush: FlushWrites::Nothing,
             copies: CopiesGo::Apart,
+            map: MapGoes::OneDie,
         }
     }
 
-    /// The most logical pages that leave `percent` of the NAND free, and the device's own needs.
+    /// The most logical pages that leave `percent` of the NAND free, and the device's own needs;
+    /// otherwise `like` another configuration.
     ///
     /// # Errors
     /// If the NAND is too small for anything.
-    pub fn with_spare(
-        geometry: &Geometry,
-        percent: u32,
-        table_capacity: u32,
-        copies: CopiesGo,
-    ) -> Result<Self, FtlError> {
-        let of_percent = u64::from(geometry.pages()) * u64::from(100 - percent.min(99)) / 100;
-        let mut config = Self::new(of_percent as u32);
-        config.table_capacity = table_capacity;
-        config.copies = copies;
+    pub fn with_spare(geometry: &Geometry, percent: u32, like: Self) -> Result<Self, FtlError> {
+        let kept = u64::from(geometry.pages()) * u64::from(100 - percent.min(99)) / 100;
+        let mut config = Self {
+            logical_pages: kept as u32,
+            ..like
+        };
         // The device's needs grow with its pages, so one step from above is enough.
         let needs = Limits::of(geometry, &config)?.needs_pages(geometry, &config);
         let most = geometry.pages().saturating_sub(needs);
         config.logical_pages = config.logical_pages.min(most);
         Limits::check(geometry, &config)?;
         Ok(config)
+    }
+
+    /// The geometry with the fewest blocks that holds these logical pages, and leaves at least
+    /// `percent` of the NAND free. `with` makes a geometry of a number of blocks.
+    ///
+    /// # Errors
+    /// If no geometry holds them.
+    pub fn fitting(
+        &self,
+        percent: u32,
+        with: impl Fn(u32) -> Geometry,
+    ) -> Result<Geometry, FtlError> {
+        let logical = u64::from(self.logical_pages);
+        let with_spare = (logical * 100).div_ceil(u64::from(100 - percent.min(99)));
+        let (mut blocks, mut needed) = (0, with_spare);
+        loop {
+            let per_block = u64::from(with(1).pages_per_block.max(1));
+            // More blocks need more pages, so that a second step may follow.
+            blocks = (blocks + 1).max(needed.div_ceil(per_block) as u32);
+            let geometry = with(blocks);
+            let needs = Limits::of(&geometry, self)?.needs_pages(&geometry, self);
+            needed = with_spare.max(logical + u64::from(needs));
+            if u64::from(geometry.pages()) >= needed {
+                return Ok(geometry);
+            }
+        }
     }
 }
 
@@ -101,7 +142,8 @@ pub(crate) struct Limits {
     /// Entries of the X-L2P table that fit into the root.
     pub(crate) root_entries: u32,
     /// With fewer free blocks, garbage is collected before anything else. The reserve is the room
-    /// that this takes, and a block on each die to copy to.
+    /// that this takes, and a block on each die to copy to, and for the map's pieces if they are
+    /// striped.
     pub(crate) reserve: u32,
     /// Free blocks that suffice for garbage collection, however often the power goes: see
     /// [`super::gc`].
@@ -152,12 +194,18 @@ impl Limits {
             room.saturating_sub(u64::from(TABLE_HEADER_BYTES)) / u64::from(ENTRY_BYTES);
         let meta_blocks = (pieces + table_pages + 1).div_ceil(geometry.pages_per_block);
         let room = geometry.pages_per_block.ilog2() + 4 + 2 * meta_blocks;
+        // Blocks to copy to, and for pieces of the map, one on each die.
+        let others = geometry.dies() - 1;
+        let spread = match config.map {
+            MapGoes::OneDie => others,
+            MapGoes::Striped => 2 * others,
+        };
         Ok(Self {
             piece_entries,
             pieces,
             table_entries,
             root_entries: root_entries as u32,
-            reserve: room + geometry.dies() - 1,
+            reserve: room + spread,
             room,
             trims: (geometry.pages_per_block as usize) * 2,
         })
@@ -179,7 +227,7 @@ impl Limits {
     fn needs_pages(&self, geometry: &Geometry, config: &Config) -> u32 {
         let table_pages = config.table_capacity.div_ceil(self.table_entries);
         let meta = 2 * (self.pieces + table_pages + 1);
-        let open = most_open(geometry.dies(), config.copies);
+        let open = most_open(geometry.dies(), config);
         let blocks = (self.reserve + open + 1).saturating_mul(geometry.pages_per_block);
         meta.saturating_add(config.table_capacity)
             .saturating_add(self.trims as u32)

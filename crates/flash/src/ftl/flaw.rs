@@ -34,6 +34,10 @@ pub(crate) enum Flaw {
     /// A transaction's pages, and those that undoing it needs, are copied while its commit's root
     /// is being programmed.
     CopiedDuringCommit,
+    /// The journal of the map lacks an entry that recovery takes to be in it.
+    JournalIncomplete,
+    /// A block that holds old and new pieces of the map becomes free before the new ones count.
+    InvalidFirst,
     /// A failed program counts as a good one.
     FailureIgnored,
 }

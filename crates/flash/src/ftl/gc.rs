@@ -196,23 +196,21 @@ impl Owner {
 
 #[cfg(test)]
 mod tests {
-    use crate::ftl::{Config, CopiesGo, FlushWrites, Ftl, Lpn};
+    use crate::ftl::{Config, CopiesGo, FlushWrites, Ftl, Lpn, MapGoes};
     use crate::nand::timing::Timing;
     use crate::nand::{Geometry, Nand};
     use crate::random::Random;
 
     /// Programs, those that the statistics explain, and failures of programs and erases, after
     /// random writes with flushes.
-    fn work(flush: FlushWrites, copies: CopiesGo, fail_one_in: u64) -> (u64, u64, u64) {
+    fn work(like: Config, fail_one_in: u64) -> (u64, u64, u64) {
         let geometry = Geometry {
             page_bytes: 512,
             pages_per_block: 16,
             ..Geometry::openssd(128)
         };
         let geometry = geometry.with_channels(2, 1);
-        let mut config = Config::with_spare(&geometry, 20, 40, copies).unwrap();
-        config.flush = flush;
-        config.wear_gap = 4;
+        let config = Config::with_spare(&geometry, 20, like).unwrap();
         let timing = Timing::built_in("openssd").unwrap();
         let (mut ftl, _) = Ftl::open(Nand::new(geometry, timing).unwrap(), config).unwrap();
         ftl.nand_mut().faults.fail_one_in = fail_one_in;
@@ -243,12 +241,25 @@ mod tests {
             FlushWrites::Nothing,
             FlushWrites::Map,
             FlushWrites::WholeMap,
+            FlushWrites::Journal,
         ] {
-            for copies in [CopiesGo::Apart, CopiesGo::AmongHost] {
-                let (programs, explained, failures) = work(flush, copies, 0);
-                assert_eq!((programs, failures), (explained, 0), "{flush:?} {copies:?}");
+            for (copies, map) in [
+                (CopiesGo::Apart, MapGoes::OneDie),
+                (CopiesGo::AmongHost, MapGoes::OneDie),
+                (CopiesGo::AmongHost, MapGoes::Striped),
+            ] {
+                let like = Config {
+                    table_capacity: 40,
+                    wear_gap: 4,
+                    flush,
+                    copies,
+                    map,
+                    ..Config::new(0)
+                };
+                let (programs, explained, failures) = work(like, 0);
+                assert_eq!((programs, failures), (explained, 0), "{like:?}");
                 // A failed program is of nobody; failures count erases as well.
-                let (programs, explained, failures) = work(flush, copies, 2000);
+                let (programs, explained, failures) = work(like, 2000);
                 let of_nobody = programs.checked_sub(explained);
                 assert!(of_nobody.is_some_and(|failed| failed <= failures));
             }

@@ -4,6 +4,8 @@
 //! be older than the map. Later changes are in the out-of-band areas of pages with higher sequence
 //! numbers than the piece, and in the X-L2P table.
 
+use std::collections::BTreeSet;
+
 use super::Lpn;
 use super::oob::be32;
 use crate::nand::Ppn;
@@ -28,15 +30,22 @@ pub(crate) struct Map {
     entries: Vec<u32>,
     piece_entries: u32,
     pub(crate) pieces: Vec<Piece>,
+    /// Logical pages whose entry has changed since a piece or a journal had it; `None` if nobody
+    /// writes a journal.
+    unlogged: Option<BTreeSet<Lpn>>,
 }
 
+/// No logical pages.
+static NOTHING: BTreeSet<Lpn> = BTreeSet::new();
+
 impl Map {
-    pub(crate) fn new(logical_pages: u32, piece_entries: u32) -> Self {
+    pub(crate) fn new(logical_pages: u32, piece_entries: u32, has_journal: bool) -> Self {
         let pieces = logical_pages.div_ceil(piece_entries);
         Self {
             entries: vec![NONE; logical_pages as usize],
             piece_entries,
             pieces: vec![Piece::default(); pieces as usize],
+            unlogged: has_journal.then(BTreeSet::new),
         }
     }
 
@@ -49,6 +58,9 @@ impl Map {
     pub(crate) fn set(&mut self, lpn: Lpn, ppn: Option<Ppn>) -> Option<Ppn> {
         let piece = self.piece_of(lpn);
         self.pieces[piece as usize].is_changed = true;
+        if let Some(unlogged) = &mut self.unlogged {
+            unlogged.insert(lpn);
+        }
         let entry = &mut self.entries[lpn.0 as usize];
         let before = std::mem::replace(entry, ppn.map_or(NONE, |ppn| ppn.0));
         (before != NONE).then_some(Ppn(before))
@@ -64,6 +76,26 @@ impl Map {
         let pieces = (0..).zip(&self.pieces);
         let changed = pieces.filter(|(_, piece)| piece.is_changed);
         changed.map(|(number, _)| number).collect()
+    }
+
+    /// Logical pages whose entry a journal must have.
+    pub(crate) fn unlogged(&self) -> &BTreeSet<Lpn> {
+        self.unlogged.as_ref().unwrap_or(&NOTHING)
+    }
+
+    /// A journal has the current entry of a logical page.
+    pub(crate) fn is_logged(&mut self, lpn: Lpn) {
+        if let Some(unlogged) = &mut self.unlogged {
+            unlogged.remove(&lpn);
+        }
+    }
+
+    /// A piece on flash has its current entries.
+    pub(crate) fn piece_is_logged(&mut self, piece: u32) {
+        let entries = self.piece_entries;
+        if let Some(unlogged) = &mut self.unlogged {
+            unlogged.retain(|lpn| lpn.0 / entries != piece);
+        }
     }
 
     /// A piece in its form on flash: four bytes, big-endian, for each of its logical pages.

@@ -61,7 +61,7 @@ use map::Map;
 use oob::{Content, Oob};
 use streams::{Stream, Streams};
 
-pub use config::{Config, CopiesGo, FlushWrites};
+pub use config::{Config, CopiesGo, FlushWrites, MapGoes};
 pub use error::FtlError;
 pub use recovery::Recovery;
 pub use stats::{Statistics, Wear};
@@ -89,6 +89,9 @@ pub struct Ftl {
     streams: Streams,
     /// The sequence number of the next programmed page.
     sequence: u64,
+    /// The pieces and the X-L2P table have every change before this sequence number, if the map has
+    /// a journal; otherwise 0.
+    logged: u64,
     /// The place of the newest root; `None` on a device that has none yet.
     root: Option<Ppn>,
     /// Trims that are not yet on the medium: their pages are still valid.
@@ -228,6 +231,7 @@ impl Ftl {
             self.collect_ahead()?;
             match self.config.flush {
                 FlushWrites::WholeMap => self.checkpoint_whole()?,
+                FlushWrites::Journal => self.log_map()?,
                 _ => self.checkpoint()?,
             }
         }
@@ -329,6 +333,15 @@ impl Ftl {
             true => Ok(()),
             false => Err(FtlError::Length { bytes, expected }),
         }
+    }
+
+    /// Pages that anything needs, counted by what needs them.
+    #[cfg(test)]
+    pub(crate) fn needed_pages(&self) -> usize {
+        let pieces = self.map.pieces.iter().filter_map(|piece| piece.ppn);
+        let bookkeeping =
+            pieces.count() + self.table.pages.len() + usize::from(self.root.is_some());
+        self.map.mapped().count() + self.trims.len() + self.table.active_pages() + bookkeeping
     }
 
     /// Wear, and its meaning.

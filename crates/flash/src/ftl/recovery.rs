@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use super::ahead::Ahead;
 use super::blocks::{Blocks, State};
 use super::checkpoint::Root;
-use super::config::{Config, Limits};
+use super::config::{Config, FlushWrites, Limits, MapGoes};
 use super::flaw::Flaw;
 use super::map::Map;
 use super::oob::{Content, Oob};
@@ -34,7 +34,8 @@ pub struct Recovery {
     pub blocks_scanned: u32,
     /// Pages of data found that the map on flash did not have.
     pub pages_found: u32,
-    /// Pages of committed transactions that the map on flash did not have.
+    /// Pages of committed transactions, and of a journal of the map, that the map's pieces did not
+    /// have.
     pub committed_pages: u32,
     /// Pages in scanned blocks that transactions wrote.
     pub transaction_pages: u32,
@@ -72,10 +73,15 @@ impl Ftl {
         let mut ftl = Self {
             config,
             limits,
-            map: Map::new(config.logical_pages, limits.piece_entries),
+            map: Map::new(
+                config.logical_pages,
+                limits.piece_entries,
+                config.flush == FlushWrites::Journal,
+            ),
             blocks: Blocks::new(geometry),
-            streams: Streams::new(geometry.dies(), config.copies),
+            streams: Streams::new(geometry.dies(), &config),
             sequence: 1,
+            logged: 0,
             root: None,
             trims: BTreeMap::new(),
             table: Table::default(),
@@ -164,9 +170,12 @@ impl Ftl {
     }
 
     fn newest_root(&mut self, firsts: &[(BlockNo, Oob)]) -> Result<Option<(Ppn, Root)>, FtlError> {
+        // If the map is striped, its blocks hold nothing else.
+        let is_map = |content| matches!(content, Content::Map(_));
+        let has_map = self.config.map == MapGoes::OneDie;
         let mut blocks: Vec<_> = firsts
             .iter()
-            .filter(|(_, oob)| oob.content.is_meta())
+            .filter(|(_, oob)| oob.content.is_meta() && (has_map || !is_map(oob.content)))
             .collect();
         blocks.sort_by_key(|(_, oob)| std::cmp::Reverse(oob.sequence));
         for (block, _) in blocks {

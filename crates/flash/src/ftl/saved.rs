@@ -1,23 +1,24 @@
 //! A device in a file: its configuration and its NAND. Big-endian.
 //!
-//! It begins with `onewrtDV` (8) and version 2 (4). Six numbers of 4 bytes each follow: logical
+//! It begins with `onewrtDV` (8) and version 3 (4). Seven numbers of 4 bytes each follow: logical
 //! pages, entries of the X-L2P table, pages between checkpoints, wear gap, the pages that a flush
-//! writes, and the place of copies. A flush writes 0 nothing, 1 changed pieces of the map, or 2 all
-//! of them. Copies go 0 to separate blocks, or 1 among the host's pages. Then come the NAND
-//! ([`crate::nand::Nand::encode`]) and a CRC-32C of all that (4). Version 1 lacks the place of
-//! copies: they go to separate blocks.
+//! writes, and the places of copies and of the map. A flush writes 0 nothing, 1 changed pieces of
+//! the map, 2 all of them, or 3 a journal. Copies go 0 to separate blocks, or 1 among the host's
+//! pages. The map goes 0 to one die, or 1 to all in turn. Then come the NAND
+//! ([`crate::nand::Nand::encode`]) and a CRC-32C of all that (4). Version 2 lacks the place of the
+//! map, which goes to one die; version 1 also lacks that of copies, which go to separate blocks.
 
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::{Config, CopiesGo, FlushWrites};
+use super::{Config, CopiesGo, FlushWrites, MapGoes};
 use crate::error::Error;
 use crate::nand::Nand;
 use crate::nand::saved::{take, word};
 
 const MAGIC: &[u8; 8] = b"onewrtDV";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Writes a device into a file, whole or not at all.
 ///
@@ -35,10 +36,15 @@ pub fn save(path: &Path, nand: &Nand, config: &Config) -> Result<(), Error> {
             FlushWrites::Nothing => 0,
             FlushWrites::Map => 1,
             FlushWrites::WholeMap => 2,
+            FlushWrites::Journal => 3,
         },
         match config.copies {
             CopiesGo::Apart => 0,
             CopiesGo::AmongHost => 1,
+        },
+        match config.map {
+            MapGoes::OneDie => 0,
+            MapGoes::Striped => 1,
         },
     ];
     words
@@ -101,12 +107,18 @@ fn decode(bytes: &[u8]) -> Result<(Nand, Config), String> {
             0 => FlushWrites::Nothing,
             1 => FlushWrites::Map,
             2 => FlushWrites::WholeMap,
+            3 => FlushWrites::Journal,
             other => return Err(format!("a flush that writes {other} is not known")),
         },
         copies: match (version > 1).then(|| word(&mut content)).transpose()? {
             None | Some(0) => CopiesGo::Apart,
             Some(1) => CopiesGo::AmongHost,
             Some(other) => return Err(format!("copies that go to {other} are not known")),
+        },
+        map: match (version > 2).then(|| word(&mut content)).transpose()? {
+            None | Some(0) => MapGoes::OneDie,
+            Some(1) => MapGoes::Striped,
+            Some(other) => return Err(format!("a map that goes to {other} is not known")),
         },
     };
     let nand = Nand::decode(&mut content)?;
@@ -132,6 +144,7 @@ mod tests {
         };
         let mut config = Config::new(40);
         config.table_capacity = 2;
+        config.map = MapGoes::Striped;
         let nand = Nand::new(geometry, Timing::built_in("tlc").unwrap()).unwrap();
         let (mut ftl, _) = Ftl::open(nand, config).unwrap();
         for number in 0..200 {
@@ -152,6 +165,16 @@ mod tests {
             assert_eq!(*ftl.read(Lpn(number % 40)).unwrap(), [number as u8; 128]);
         }
         let bytes = fs::read(&path).unwrap();
+        // Version 2 does not say where the map goes.
+        let mut older = bytes.clone();
+        older[8..12].copy_from_slice(&2_u32.to_be_bytes());
+        older.drain(36..40);
+        let end = older.len() - 4;
+        let crc = crc32c::crc32c(&older[..end]).to_be_bytes();
+        older[end..].copy_from_slice(&crc);
+        let (_, older) = decode(&older).unwrap();
+        config.map = MapGoes::OneDie;
+        assert_eq!(older, config);
         for at in (0..bytes.len()).step_by(997) {
             let mut damaged = bytes.clone();
             damaged[at] ^= 4;

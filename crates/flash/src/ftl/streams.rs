@@ -4,10 +4,10 @@
 //! Pages that change together are stored together. Four kinds have separate blocks. They are: the
 //! host's current writes; pages that outlived their block, which change less; pages that never
 //! change; bookkeeping, which changes most. With [`CopiesGo::AmongHost`] the first two share
-//! blocks.
+//! blocks. With [`MapGoes::Striped`] the map's pieces have a block on each die, too.
 
 use super::blocks::Pick;
-use super::config::CopiesGo;
+use super::config::{Config, CopiesGo, MapGoes};
 use crate::nand::{BlockNo, Geometry, Ppn};
 
 /// The source of a write.
@@ -19,8 +19,10 @@ pub(crate) enum Stream {
     Copies,
     /// Wear levelling: pages that never change, onto worn blocks.
     Cold,
-    /// The page map, the X-L2P table and the root.
+    /// The X-L2P table and the root.
     Meta,
+    /// The page map: with the root, or on each die in turn.
+    Map,
 }
 
 impl Stream {
@@ -33,19 +35,17 @@ impl Stream {
 }
 
 /// Sets of blocks with one open block on each die.
-const fn spread(copies: CopiesGo) -> usize {
-    match copies {
-        CopiesGo::Apart => 2,
-        CopiesGo::AmongHost => 1,
-    }
+fn spread(config: &Config) -> usize {
+    let copies = usize::from(config.copies == CopiesGo::Apart);
+    1 + copies + usize::from(config.map == MapGoes::Striped)
 }
 
 /// Streams that have one block.
 const SINGLE: usize = 2;
 
 /// Blocks that may be open at a time.
-pub(crate) fn most_open(dies: u32, copies: CopiesGo) -> u32 {
-    dies * spread(copies) as u32 + SINGLE as u32
+pub(crate) fn most_open(dies: u32, config: &Config) -> u32 {
+    dies * spread(config) as u32 + SINGLE as u32
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -59,17 +59,22 @@ struct OpenBlock {
 pub(crate) struct Streams {
     open: Vec<Option<OpenBlock>>,
     dies: u32,
-    /// For spread streams, the die of the next page: of the host's pages, and of copies if they go
-    /// elsewhere.
+    /// For spread streams, the die of the next page: of the host's pages, of copies if they go
+    /// elsewhere, and of the map if it is striped.
     turns: Vec<u32>,
+    copies: usize,
+    map: Option<usize>,
 }
 
 impl Streams {
-    pub(crate) fn new(dies: u32, copies: CopiesGo) -> Self {
+    pub(crate) fn new(dies: u32, config: &Config) -> Self {
+        let spread = spread(config);
         Self {
-            open: vec![None; most_open(dies, copies) as usize],
+            open: vec![None; most_open(dies, config) as usize],
             dies,
-            turns: vec![0; spread(copies)],
+            turns: vec![0; spread],
+            copies: usize::from(config.copies == CopiesGo::Apart),
+            map: (config.map == MapGoes::Striped).then_some(spread - 1),
         }
     }
 
@@ -77,7 +82,8 @@ impl Streams {
     fn turn(&self, stream: Stream) -> Option<usize> {
         match stream {
             Stream::Host => Some(0),
-            Stream::Copies => Some(self.turns.len() - 1),
+            Stream::Copies => Some(self.copies),
+            Stream::Map => self.map,
             Stream::Cold | Stream::Meta => None,
         }
     }
@@ -86,7 +92,7 @@ impl Streams {
         let dies = self.dies as usize;
         match self.turn(stream) {
             Some(turn) => turn * dies + self.turns[turn] as usize,
-            None => self.turns.len() * dies + usize::from(stream == Stream::Meta),
+            None => self.turns.len() * dies + usize::from(stream != Stream::Cold),
         }
     }
 

@@ -27,10 +27,16 @@ pub enum Page {
     Unreadable,
 }
 
+/// A page that is not in a block's memory.
+static ERASED: Page = Page::Erased;
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
+    /// Its pages, as far as they are not erased: a block that was never used takes no memory.
     pub(super) pages: Vec<Page>,
+    /// The number of its pages.
+    pub(super) count: u32,
     /// Pages before this one were programmed, or begun.
     pub(super) next: u32,
     /// Programmed only after a completed erase.
@@ -49,7 +55,8 @@ pub(crate) enum Refusal {
 impl Block {
     pub(crate) fn new(pages: u32) -> Self {
         Self {
-            pages: vec![Page::Erased; pages as usize],
+            pages: Vec::new(),
+            count: pages,
             next: 0,
             needs_erase: false,
             is_bad: false,
@@ -58,7 +65,7 @@ impl Block {
     }
 
     pub(crate) fn page(&self, page: u32) -> &Page {
-        &self.pages[page as usize]
+        self.pages.get(page as usize).unwrap_or(&ERASED)
     }
 
     /// Whether the rules allow this page to be programmed now.
@@ -72,7 +79,8 @@ impl Block {
 
     /// Uses up the next page, even if the program fails.
     pub(crate) fn program(&mut self, content: Page) {
-        self.pages[self.next as usize] = content;
+        self.pages.resize(self.next as usize, Page::Erased);
+        self.pages.push(content);
         self.next += 1;
     }
 
@@ -81,17 +89,18 @@ impl Block {
         let Some(last) = self.next.checked_sub(1) else {
             return;
         };
-        let page = &mut self.pages[last as usize];
-        match left {
-            Interrupted::Done => {}
-            Interrupted::Torn => *page = Page::Unreadable,
+        let content = match left {
+            Interrupted::Done => return,
+            Interrupted::Torn => Page::Unreadable,
             // It counts as programmed: `next` stays.
-            Interrupted::Unseen => *page = Page::Erased,
-        }
+            Interrupted::Unseen => Page::Erased,
+        };
+        self.pages.resize(last as usize, Page::Erased);
+        self.pages.push(content);
     }
 
     pub(crate) fn erase(&mut self) {
-        self.pages.fill(Page::Erased);
+        self.pages = Vec::new();
         self.next = 0;
         self.needs_erase = false;
         self.erases += 1;
@@ -102,8 +111,8 @@ impl Block {
         self.needs_erase = true;
         self.erases += 1;
         match left {
-            Interrupted::Done => self.pages.fill(Page::Erased),
-            Interrupted::Torn => self.pages.fill(Page::Unreadable),
+            Interrupted::Done => self.pages = Vec::new(),
+            Interrupted::Torn => self.pages = vec![Page::Unreadable; self.count as usize],
             Interrupted::Unseen => {}
         }
     }

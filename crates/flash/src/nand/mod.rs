@@ -11,7 +11,8 @@
 //! waiting shows that it is done. A block with an interrupted erase must be erased again. Programs
 //! and erases fail. A block that was erased more often than it endures cannot be erased any more.
 //!
-//! **Time** is virtual ([`clock`]); **bytes** are kept in memory.
+//! **Time** is virtual ([`clock`]); **bytes** are kept in memory, except of erased pages and of
+//! pages that repeat one byte (`filled`).
 //!
 //! These are not modelled: bit errors that error correction repairs, read disturb, and loss over
 //! time. Nor is the lower page of a cell, which is lost with its upper page when the power goes. A
@@ -23,6 +24,7 @@ mod block;
 pub mod clock;
 mod error;
 mod faults;
+mod filled;
 mod geometry;
 pub(crate) mod saved;
 pub mod timing;
@@ -36,6 +38,7 @@ pub use block::{OOB_BYTES, OobBytes, Page};
 use clock::{Clock, Nanoseconds};
 pub use error::{NandError, Rule};
 pub use faults::Faults;
+use filled::Filled;
 pub use geometry::{BlockNo, Geometry, Ppn};
 use timing::{Timing, ns};
 
@@ -86,6 +89,7 @@ pub struct Nand {
     /// The faults on demand.
     pub faults: Faults,
     operations: Operations,
+    filled: Filled,
     is_on: bool,
 }
 
@@ -106,6 +110,7 @@ impl Nand {
             loaded: vec![None; geometry.dies() as usize],
             faults: Faults::default(),
             operations: Operations::default(),
+            filled: Filled::default(),
             is_on: true,
         })
     }
@@ -233,6 +238,7 @@ impl Nand {
             .timing
             .transfer_ns(data.len() as u64 + OOB_BYTES as u64);
         self.clock.wait_for(die);
+        let data = self.filled.share(data);
         let content = Page::Programmed { data, oob };
         if let Err(error) = self.begin() {
             if self.faults.power_off_after == Some(0) {

@@ -7,13 +7,15 @@
 //!      description and sources: number of texts (4), then each with its length (4) before it
 //! 40   time in ns, reads, programs, erases, failures (8 each)
 //!      of each block: erases (4), next page (4), bad (1), needs an erase (1), then of each page:
-//!      0 erased | 1 programmed, out-of-band area, data | 2 unreadable
+//!      0 erased | 1 programmed, out-of-band area, data | 2 unreadable |
+//!      3 programmed, out-of-band area, the byte (1) that all bytes of the data are
 //! ```
 
 use std::sync::Arc;
 
 use super::block::{Block, OOB_BYTES, Page};
 use super::clock::Clock;
+use super::filled::{Filled, uniform};
 use super::timing::Timing;
 use super::{Faults, Geometry, Last, Nand, Operations};
 
@@ -113,9 +115,9 @@ impl Nand {
             erases: long(bytes)?,
             failures: long(bytes)?,
         };
-        let mut blocks = Vec::new();
+        let (mut blocks, mut filled) = (Vec::new(), Filled::default());
         for _ in 0..geometry.blocks() {
-            blocks.push(Block::decode(bytes, &geometry)?);
+            blocks.push(Block::decode(bytes, &geometry, &mut filled)?);
         }
         Ok(Self {
             geometry,
@@ -126,6 +128,7 @@ impl Nand {
             loaded: vec![None; geometry.dies() as usize],
             faults: Faults::default(),
             operations,
+            filled,
             is_on: true,
         })
     }
@@ -136,20 +139,24 @@ impl Block {
         out.extend(self.erases.to_be_bytes());
         out.extend(self.next.to_be_bytes());
         out.extend([u8::from(self.is_bad), u8::from(self.needs_erase)]);
-        for page in &self.pages {
-            match page {
+        for page in 0..self.count {
+            match self.page(page) {
                 Page::Erased => out.push(0),
                 Page::Programmed { data, oob } => {
-                    out.push(1);
+                    let uniform = uniform(data);
+                    out.push(if uniform.is_some() { 3 } else { 1 });
                     out.extend(oob);
-                    out.extend(&**data);
+                    match uniform {
+                        Some(byte) => out.push(byte),
+                        None => out.extend(&**data),
+                    }
                 }
                 Page::Unreadable => out.push(2),
             }
         }
     }
 
-    fn decode(bytes: &mut &[u8], geometry: &Geometry) -> Result<Self, String> {
+    fn decode(bytes: &mut &[u8], geometry: &Geometry, filled: &mut Filled) -> Result<Self, String> {
         let (erases, next) = (word(bytes)?, word(bytes)?);
         let flags = take(bytes, 2)?;
         if next > geometry.pages_per_block {
@@ -157,6 +164,7 @@ impl Block {
         }
         let mut block = Self {
             pages: Vec::new(),
+            count: geometry.pages_per_block,
             next,
             needs_erase: flags[1] != 0,
             is_bad: flags[0] != 0,
@@ -165,10 +173,14 @@ impl Block {
         for _ in 0..geometry.pages_per_block {
             let page = match take(bytes, 1)?[0] {
                 0 => Page::Erased,
-                1 => {
+                kind @ (1 | 3) => {
                     let mut oob = [0; OOB_BYTES];
                     oob.copy_from_slice(take(bytes, OOB_BYTES)?);
-                    let data = Arc::from(take(bytes, geometry.page_bytes as usize)?);
+                    let length = geometry.page_bytes as usize;
+                    let data = match kind {
+                        1 => Arc::from(take(bytes, length)?),
+                        _ => filled.page(take(bytes, 1)?[0], length),
+                    };
                     Page::Programmed { data, oob }
                 }
                 2 => Page::Unreadable,
@@ -176,6 +188,10 @@ impl Block {
             };
             block.pages.push(page);
         }
+        let is_used = |page: &Page| !matches!(page, Page::Erased);
+        let used = block.pages.iter().rposition(is_used);
+        block.pages.truncate(used.map_or(0, |last| last + 1));
+        block.pages.shrink_to_fit();
         Ok(block)
     }
 }

@@ -223,3 +223,31 @@ fn a_page_that_is_loaded_is_read_by_its_die_meanwhile_unless_that_does_something
     assert_eq!(nand.now(), before);
     assert_eq!(nand.operations().reads, 6);
 }
+
+#[test]
+fn pages_of_one_byte_share_memory_and_erased_blocks_take_none() {
+    let mut nand = nand();
+    nand.program(Ppn(0), data(1), OOB).unwrap();
+    nand.program(Ppn(1), data(1), OOB).unwrap();
+    let place = |page: Page| match page {
+        Page::Programmed { data, .. } => data.as_ptr(),
+        other => panic!("{other:?}"),
+    };
+    let (one, other) = (nand.read(Ppn(0)).unwrap(), nand.read(Ppn(1)).unwrap());
+    assert_eq!(place(one), place(other));
+    assert_eq!(nand.blocks[0].pages.len(), 2);
+    assert_eq!(nand.blocks[1].pages.capacity(), 0);
+    nand.erase(BlockNo(0)).unwrap();
+    assert_eq!(nand.blocks[0].pages.capacity(), 0);
+    // 64 GiB, of which a page is used.
+    let geometry = Geometry {
+        page_bytes: 32 << 10,
+        pages_per_block: 128,
+        ..Geometry::openssd(16_384)
+    };
+    let mut large = Nand::new(geometry, Timing::built_in("openssd").unwrap()).unwrap();
+    assert_eq!(large.geometry().bytes(), 64 << 30);
+    let last = geometry.ppn(BlockNo(16_383), 0);
+    large.program(last, vec![3; 32 << 10].into(), OOB).unwrap();
+    assert!(matches!(large.read(last), Ok(Page::Programmed { .. })));
+}

@@ -16,8 +16,12 @@ use crate::error::Error;
 use crate::model;
 
 /// The built-in kinds of NAND: name, and the text of the file.
-pub const BUILT_IN: [(&str, &str); 3] = [
+pub const BUILT_IN: [(&str, &str); 4] = [
     ("openssd", include_str!("../../models/nand/openssd.toml")),
+    (
+        "openssd-virtual",
+        include_str!("../../models/nand/openssd-virtual.toml"),
+    ),
     ("emmc", include_str!("../../models/nand/emmc.toml")),
     ("tlc", include_str!("../../models/nand/tlc.toml")),
 ];

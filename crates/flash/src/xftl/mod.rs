@@ -127,6 +127,7 @@ impl Ftl {
             self.table.remove_active(*lpn);
             self.table.set_committed(*lpn, *entry);
             self.remap(*lpn, entry.ppn);
+            self.map.is_logged(*lpn);
         }
     }
 

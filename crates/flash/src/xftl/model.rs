@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::ftl::flaw::Flaw;
-use crate::ftl::{Config, CopiesGo, FlushWrites, Ftl, FtlError, Lpn, Tid};
+use crate::ftl::{Config, CopiesGo, FlushWrites, Ftl, FtlError, Lpn, MapGoes, Tid};
 use crate::nand::timing::Timing;
 use crate::nand::{BlockNo, Geometry, Nand};
 use crate::random::Random;
@@ -43,16 +43,21 @@ impl Make {
             ..geometry
         };
         let spare = if fail_one_in > 0 { 70 } else { 0 };
-        let copies = [CopiesGo::Apart, CopiesGo::AmongHost][random.below(2)];
-        let mut config =
-            Config::with_spare(&geometry, spare, capacity, copies).expect("such a device can be");
-        config.checkpoint_every = [50, 400, 1_000_000][random.below(3)];
-        config.wear_gap = [3, 1000][random.below(2)];
-        config.flush = [
-            FlushWrites::Nothing,
-            FlushWrites::Map,
-            FlushWrites::WholeMap,
-        ][random.below(3)];
+        let like = Config {
+            table_capacity: capacity,
+            checkpoint_every: [50, 400, 1_000_000][random.below(3)],
+            wear_gap: [3, 1000][random.below(2)],
+            flush: [
+                FlushWrites::Nothing,
+                FlushWrites::Map,
+                FlushWrites::WholeMap,
+                FlushWrites::Journal,
+            ][random.below(4)],
+            copies: [CopiesGo::Apart, CopiesGo::AmongHost][random.below(2)],
+            map: [MapGoes::OneDie, MapGoes::Striped][random.below(2)],
+            ..Config::new(0)
+        };
+        let config = Config::with_spare(&geometry, spare, like).expect("such a device can be");
         Self {
             geometry,
             config,
@@ -82,6 +87,8 @@ pub(super) struct Counts {
     pub(super) cuts_in_recovery: u64,
     pub(super) commits_in_doubt: u64,
     pub(super) commits: u64,
+    /// Pages that one transaction took over from another.
+    pub(super) merged: u64,
     pub(super) conflicts: u64,
     pub(super) table_full: u64,
     pub(super) failures: u64,
@@ -190,6 +197,7 @@ impl Pair {
             77..80 => self.trim_in(),
             80..85 => self.flush(),
             85..96 => self.commit(),
+            96..98 => self.merge(),
             _ => self.abort(),
         }
     }
@@ -353,6 +361,7 @@ impl Pair {
     fn flush(&mut self) -> Result<bool, Violation> {
         let done = self.device()?.flush();
         if self.outcome(done, "flush")?.is_some() {
+            self.check_valid()?;
             for page in &mut self.pages {
                 page.versions = vec![page.current()];
             }
@@ -370,6 +379,7 @@ impl Pair {
                     self.pages[lpn.0 as usize].versions = vec![version];
                 }
                 self.counts.commits += 1;
+                self.check_valid()?;
             }
             (None, true) => {
                 let in_doubt = self.active.remove(&tid).unwrap_or_default();
@@ -378,6 +388,17 @@ impl Pair {
                 return Ok(true);
             }
             (None, false) => {}
+        }
+        Ok(!self.is_off())
+    }
+
+    fn merge(&mut self) -> Result<bool, Violation> {
+        let (from, into) = (self.some_transaction(), self.some_transaction());
+        let done = self.device()?.merge(from, into);
+        if self.outcome(done, "merge")?.is_some() {
+            let moved = self.active.remove(&from).unwrap_or_default();
+            self.counts.merged += moved.len() as u64;
+            self.active.entry(into).or_default().extend(moved);
         }
         Ok(!self.is_off())
     }
@@ -429,7 +450,7 @@ impl Pair {
             }
             page.versions = vec![version];
         }
-        self.check_wear()
+        self.check_valid()
     }
 
     fn reopen(&mut self) -> Result<(), Violation> {
@@ -488,15 +509,18 @@ impl Pair {
         Ok(found)
     }
 
-    /// Wear levelling keeps blocks together, and no pages leak.
-    fn check_wear(&mut self) -> Result<(), Violation> {
-        let mapped = self.pages.iter().filter(|page| page.current() != 0).count();
-        let wear = self.device()?.wear();
-        let valid: u32 = wear.valid.iter().sum();
-        // Valid pages other than mapped ones are bookkeeping: pieces, table, root.
-        match valid as usize > mapped + 64 {
-            true => Err(format!("{valid} pages are valid, and {mapped} are mapped")),
-            false => Ok(()),
+    /// No page leaks: those that are valid are those that something needs, and the model knows how
+    /// many logical pages there are.
+    fn check_valid(&mut self) -> Result<(), Violation> {
+        let written = self.pages.iter().filter(|page| page.current() != 0).count();
+        let device = self.device()?;
+        let valid: u32 = device.wear().valid.iter().sum();
+        let (needed, mapped) = (device.needed_pages(), device.map.mapped().count());
+        match valid as usize == needed && mapped == written {
+            true => Ok(()),
+            false => Err(format!(
+                "{valid} pages are valid and {needed} are needed; {mapped} are mapped, and {written} were written"
+            )),
         }
     }
 

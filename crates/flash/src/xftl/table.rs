@@ -108,6 +108,15 @@ impl Table {
         pages
     }
 
+    /// Pages that active transactions have written.
+    #[cfg(test)]
+    pub(crate) fn active_pages(&self) -> usize {
+        self.active
+            .values()
+            .filter(|entry| entry.ppn.is_some())
+            .count()
+    }
+
     /// Takes an active entry out.
     pub(crate) fn remove_active(&mut self, lpn: Lpn) {
         self.active.remove(&lpn);
