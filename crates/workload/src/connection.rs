@@ -95,6 +95,9 @@ impl Settings {
         if let Some(size) = self.mode.page_size() {
             answer(&connection, &format!("PRAGMA page_size={size}"))?;
         }
+        if let Some(locking) = self.mode.locking() {
+            answer(&connection, &format!("PRAGMA locking_mode={locking}"))?;
+        }
         for pragma in self.mode.pragmas() {
             let sql = format!("PRAGMA {}={}", pragma.name, pragma.value);
             if answer(&connection, &sql)?.is_none() {
@@ -306,6 +309,19 @@ mod tests {
             assert_eq!(settings["busy_timeout"], 60_000);
             assert_eq!(settings["page_size"], 4096);
         }
+    }
+
+    #[test]
+    fn an_exclusive_wal_has_no_shared_memory() {
+        let dir = tempfile::tempdir().unwrap();
+        for (mode, has_memory) in [("wal", true), ("wal:locking_mode=exclusive", false)] {
+            let path = dir.path().join(format!("{has_memory}.db"));
+            let connection = settings(mode).open(&path).unwrap();
+            connection.execute_batch("CREATE TABLE t (a)").unwrap();
+            let memory = dir.path().join(format!("{has_memory}.db-shm"));
+            assert_eq!(memory.exists(), has_memory, "{mode}");
+        }
+        assert!(Mode::parse("wal:locking_mode=often").is_err());
     }
 
     #[test]

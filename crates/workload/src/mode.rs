@@ -131,6 +131,8 @@ const SYNCHRONOUS: &str = "synchronous";
 
 const PAGE_SIZE: &str = "page_size";
 
+const LOCKING: &str = "locking_mode";
+
 /// SQLite's page sizes that a database here can have, in bytes.
 const PAGE_SIZES: [u32; 7] = [1024, 2048, 4096, 8192, 16_384, 32_768, 65_536];
 
@@ -238,6 +240,7 @@ pub struct Mode {
     pragmas: Vec<Pragma>,
     synchronous: Option<Synchronous>,
     page_size: Option<u32>,
+    locking: Option<&'static str>,
 }
 
 /// The modes that `durable` stands for: transactions committed at `synchronous=FULL` survive a
@@ -264,6 +267,7 @@ impl Mode {
             pragmas: Vec::new(),
             synchronous: None,
             page_size: None,
+            locking: None,
         };
         for variation in variations {
             mode.vary(variation.trim())?;
@@ -326,6 +330,12 @@ impl Mode {
                 Some(size.ok_or_else(|| self.bad_value(key, value, &sizes.join(", ")))?);
             return Ok(());
         }
+        if key == LOCKING {
+            let words = ["normal", "exclusive"];
+            let word = words.into_iter().find(|word| *word == value);
+            self.locking = Some(word.ok_or_else(|| self.bad_value(key, value, &words.join(", ")))?);
+            return Ok(());
+        }
         let Some(known) = self.keys().into_iter().find(|known| known.name == key) else {
             return Err(self.unknown_key(key));
         };
@@ -356,7 +366,7 @@ impl Mode {
             .keys()
             .iter()
             .map(|key| key.name)
-            .chain([SYNCHRONOUS, PAGE_SIZE])
+            .chain([SYNCHRONOUS, PAGE_SIZE, LOCKING])
             .collect();
         Error::Mode(format!(
             "mode {}: no variation is called \"{key}\"; it takes {}",
@@ -395,6 +405,12 @@ impl Mode {
     /// `PRAGMA page_size` of a new database, in bytes, if this mode sets it.
     pub fn page_size(&self) -> Option<u32> {
         self.page_size
+    }
+
+    /// `PRAGMA locking_mode`, if this mode sets it. A WAL in an exclusive connection needs no shared
+    /// memory.
+    pub fn locking(&self) -> Option<&'static str> {
+        self.locking
     }
 }
 
