@@ -45,7 +45,7 @@ applications are generated to published characteristics, not recorded
   block-remapping  Block remapping at checkpoints (CF '15): figure-4, on XFS
   lsmvbt   LS-MVBT (FAST '14): slide-46, slide-48, slide-49, slide-51, slide-53, slide-56; in a build with \
 --features lsmvbt
-  xftl     X-FTL (SIGMOD '13): updates, activities, controllers, android, tpcc, fio, restart; on a flash device of our own, \
+  xftl     X-FTL (SIGMOD '13): flush, space, updates, activities, controllers, android, tpcc, fio, restart; on a flash device of our own, \
 in its own time (root)
 
 The paper's values are those of its text; what only a bar or a point of a picture shows is left out. \
@@ -91,6 +91,9 @@ pub struct Args {
     /// Seed of all values
     #[arg(long, default_value_t = 1)]
     seed: u64,
+
+    #[command(flatten)]
+    device: xftl::Device,
 
     /// Draw X-FTL's figures, and those that are traces, into this directory, as SVG and PNG
     #[arg(long, value_name = "DIR")]
@@ -221,6 +224,7 @@ pub fn run(args: &Args) -> Outcome {
         return xftl::run(&xftl::Asked {
             figures: &args.figures,
             count: args.count,
+            device: &args.device,
             seed: args.seed,
             plots: args.plots.as_deref(),
             json: args.json,

@@ -76,6 +76,12 @@ pub enum Kind {
     Timed,
 }
 
+/// Whether a counted figure is the paper's: a tenth more or less.
+pub fn is_near_count(ours: f64, paper: f64) -> bool {
+    let near = Kind::Counted.near();
+    (paper / near..=paper * near).contains(&ours)
+}
+
 impl Kind {
     /// The largest factor between two figures that count as the same.
     fn near(self) -> f64 {

@@ -15,6 +15,7 @@ use onewrite_cli::ftl::device::Shape;
 #[serde(rename_all = "lowercase")]
 pub enum Flush {
     Nothing,
+    Journal,
     Changed,
     Whole,
 }
@@ -23,6 +24,7 @@ impl Flush {
     fn word(self) -> &'static str {
         match self {
             Self::Nothing => "nothing",
+            Self::Journal => "journal",
             Self::Changed => "changed",
             Self::Whole => "whole",
         }
@@ -31,11 +33,15 @@ impl Flush {
     fn source(self) -> &'static str {
         match self {
             Self::Nothing => {
-                "a flush writes no map: this project's own FTL, which finds pages by their out-of-band areas"
+                "a flush writes no map: pages are found by their out-of-band areas, as in Linux's pblk \
+                 (Bjorling et al., FAST '17)"
+            }
+            Self::Journal => {
+                "a flush writes the map's changed entries as a journal: SPDK's FTL (lib/ftl, P2L log)"
             }
             Self::Changed => {
-                "a flush writes the map's changed pieces: an assumption, the least that a controller does that \
-                 does not look at out-of-band areas"
+                "a flush writes the map's changed pieces: DFTL's translation pages (Gupta et al., ASPLOS '09), \
+                 written when the host flushes"
             }
             Self::Whole => {
                 "a flush writes the map whole: ftl_flush and logging_pmap_table of the board's public firmware \
@@ -74,6 +80,32 @@ impl Copies {
     }
 }
 
+/// The place of the map's pieces, in the words of `onewrite ftl create --map`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MapTo {
+    OneDie,
+    Striped,
+}
+
+impl MapTo {
+    fn word(self) -> &'static str {
+        match self {
+            Self::OneDie => "one-die",
+            Self::Striped => "striped",
+        }
+    }
+
+    fn source(self) -> &'static str {
+        match self {
+            Self::OneDie => "one die writes the map: an assumption, the dearest",
+            Self::Striped => {
+                "all dies write the map in turn: logging_pmap_table of the same firmware goes from bank to bank"
+            }
+        }
+    }
+}
+
 /// The unit in which ext4 allocates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -104,13 +136,27 @@ impl Clusters {
     }
 }
 
+/// The pages of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pages {
+    /// 8 KiB, the chip's pages that the slides name.
+    Usual,
+    /// 32 KiB, the virtual pages of the board's firmware: two planes of two chips, which are
+    /// programmed together and on a bus twice as wide (`include/jasmine.h`, `BYTES_PER_PAGE`).
+    Virtual,
+}
+
+/// The board's own pages.
+pub const BOARD_PAGES: Pages = Pages::Virtual;
+
 /// Channels of the board.
 const CHANNELS: u32 = 2;
 /// Entries of the X-L2P table, as many as the largest transactions take. The device keeps a page
 /// back for each, and one that must become full can have few.
 pub const TABLE: u32 = 256;
-/// The same while TPC-C's tables are loaded.
-pub const TPCC_TABLE: u32 = 4096;
+/// The same while TPC-C's tables are loaded, and where a WAL's checkpoint is a transaction.
+pub const LARGE_TABLE: u32 = 4096;
 
 /// A setting: of the device, and of the file system on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -120,6 +166,7 @@ pub struct Controller {
     /// The pages that a flush writes.
     pub flush: Flush,
     pub copies: Copies,
+    pub map: MapTo,
     pub clusters: Clusters,
 }
 
@@ -128,12 +175,58 @@ pub const BOARD: Controller = Controller {
     dies: 8,
     flush: Flush::Whole,
     copies: Copies::AmongHost,
+    map: MapTo::Striped,
     clusters: Clusters::Usual,
 };
 
-/// The board, the same with separate copies, and every combination of dies and flushes in larger
+/// An FTL by its name on the command line: what its flush writes.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ftl {
+    /// The whole map, to all dies: the board
+    Board,
+    /// The whole map, to one die
+    OneDie,
+    /// The changed pieces of the map
+    Changed,
+    /// A journal of the map
+    Journal,
+    /// Nothing
+    Nothing,
+}
+
+impl Ftl {
+    /// All of them: the board, the same with a map on one die, and FTLs as they are today.
+    pub const ALL: [Self; 5] = [
+        Self::Board,
+        Self::OneDie,
+        Self::Changed,
+        Self::Journal,
+        Self::Nothing,
+    ];
+
+    /// The board with this FTL.
+    pub fn controller(self) -> Controller {
+        let flush = match self {
+            Self::Board | Self::OneDie => Flush::Whole,
+            Self::Changed => Flush::Changed,
+            Self::Journal => Flush::Journal,
+            Self::Nothing => Flush::Nothing,
+        };
+        let map = match self {
+            Self::OneDie => MapTo::OneDie,
+            _ => MapTo::Striped,
+        };
+        Controller {
+            flush,
+            map,
+            ..BOARD
+        }
+    }
+}
+
+/// The board, the same with separate copies or a map on one die, and every combination of dies and flushes in larger
 /// clusters.
-pub const ALL: [Controller; 8] = {
+pub const ALL: [Controller; 10] = {
     const fn of(dies: u32, flush: Flush) -> Controller {
         Controller {
             dies,
@@ -148,8 +241,13 @@ pub const ALL: [Controller; 8] = {
             copies: Copies::Apart,
             ..BOARD
         },
+        Controller {
+            map: MapTo::OneDie,
+            ..BOARD
+        },
         of(8, Flush::Whole),
         of(8, Flush::Changed),
+        of(8, Flush::Journal),
         of(8, Flush::Nothing),
         of(1, Flush::Whole),
         of(1, Flush::Changed),
@@ -160,24 +258,34 @@ pub const ALL: [Controller; 8] = {
 impl Controller {
     /// The name in tables.
     pub fn name(self) -> String {
+        let clusters = match self.clusters {
+            Clusters::Usual => "4 KiB",
+            Clusters::Page => "8 KiB",
+        };
+        format!("{}, clusters of {clusters}", self.ftl_name())
+    }
+
+    /// The name without the file system.
+    pub fn ftl_name(self) -> String {
         let dies = match self.dies {
             1 => "1 die".to_owned(),
             dies => format!("{dies} dies"),
         };
         let flush = match self.flush {
             Flush::Nothing => "no map at flush",
+            Flush::Journal => "journal of the map at flush",
             Flush::Changed => "changed map at flush",
             Flush::Whole => "whole map at flush",
-        };
-        let clusters = match self.clusters {
-            Clusters::Usual => "4 KiB",
-            Clusters::Page => "8 KiB",
         };
         let copies = match self.copies {
             Copies::Apart => ", copies apart",
             Copies::AmongHost => "",
         };
-        format!("{dies}, {flush}{copies}, clusters of {clusters}")
+        let map = match (self.dies, self.map) {
+            (2.., MapTo::OneDie) => " by one die",
+            _ => "",
+        };
+        format!("{dies}, {flush}{map}{copies}")
     }
 
     /// The source of the setting.
@@ -189,30 +297,44 @@ impl Controller {
             }
         };
         format!(
-            "{dies}; {}; {}; {}",
+            "{dies}; {}; {}; {}; {}",
             self.flush.source(),
+            self.map.source(),
             self.copies.source(),
             self.clusters.source()
         )
     }
 
-    /// The shape of a device with `host` MiB for the host and `spare` percent of spare NAND.
+    /// The shape of a device with `host` MiB for the host and at least `spare` percent of spare NAND.
     pub fn shape(self, host: u32, spare: u32, table: u32) -> Result<Shape, String> {
+        self.shape_of(Pages::Usual, host, spare, table)
+    }
+
+    /// The same with other pages.
+    pub fn shape_of(
+        self,
+        pages: Pages,
+        host: u32,
+        spare: u32,
+        table: u32,
+    ) -> Result<Shape, String> {
         /// A parser for the options alone.
         #[derive(Parser)]
         struct Only {
             #[command(flatten)]
             shape: Shape,
         }
-        // Bookkeeping and the reserve take some 50 MiB of this geometry.
-        let mib = (host * 100).div_ceil(100 - spare.min(90)).max(host + 100);
-        let (mib, spare, table) = (mib.to_string(), spare.to_string(), table.to_string());
+        let (host, spare, table) = (host.to_string(), spare.to_string(), table.to_string());
+        let (page_size, nand) = match pages {
+            Pages::Usual => ("8192", "openssd"),
+            Pages::Virtual => ("32768", "openssd-virtual"),
+        };
         let channels = self.dies.min(CHANNELS);
         let (ways, channels) = ((self.dies / channels).to_string(), channels.to_string());
         let words = [
             "x",
-            "--mib",
-            &mib,
+            "--host-mib",
+            &host,
             "--spare",
             &spare,
             "--channels",
@@ -225,6 +347,12 @@ impl Controller {
             self.flush.word(),
             "--copies",
             self.copies.word(),
+            "--map",
+            self.map.word(),
+            "--page-size",
+            page_size,
+            "--nand",
+            nand,
         ];
         Ok(Only::try_parse_from(words)
             .map_err(|error| error.to_string())?
@@ -239,7 +367,9 @@ mod tests {
     #[test]
     fn every_setting_is_a_device_and_has_a_name_and_a_source_of_its_own() {
         for (index, controller) in ALL.iter().enumerate() {
-            controller.shape(80, 30, TABLE).unwrap().make().unwrap();
+            let (nand, config) = controller.shape(80, 30, TABLE).unwrap().make().unwrap();
+            assert_eq!(config.logical_pages, 80 << 7, "of 8 KiB");
+            assert!(config.logical_pages <= nand.geometry().pages() / 10 * 7);
             for other in &ALL[index + 1..] {
                 assert_ne!(controller.name(), other.name());
                 assert_ne!(controller.source(), other.source());

@@ -6,6 +6,7 @@
 //! second is when the last transaction has been committed. The host's own time is left out.
 //!
 //! ```text
+//! flush        what a flush costs, by size and FTL; space: size by FTL by file system
 //! controllers  unknown settings of the board, every setting with its source
 //! trial        one run; random: fio's writes, rl: RL Benchmark's statements
 //! restart      from flash up to SQLite's first row
@@ -15,10 +16,12 @@
 //! ```
 
 mod controllers;
+mod flush;
 mod plots;
 mod random;
 mod restart;
 mod rl;
+mod space;
 mod targets;
 mod test_device;
 mod text;
@@ -31,10 +34,12 @@ use onewrite_workload::plan::Op;
 use serde::Serialize;
 
 use crate::reproduce::outcome::Shown;
-use controllers::{BOARD, Controller};
+use controllers::{BOARD, Controller, Ftl};
 use onewrite_cli::{Outcome, directory, interrupt};
 use restart::Restarted;
-use trial::{AUTOCHECKPOINT, Compared, Fullness, Ran, SQLITE, Trial, Work};
+use trial::{
+    AUTOCHECKPOINT, COUNTER_WRITTEN, Compared, Fullness, OTHERS, Ran, SQLITE, Trial, Work,
+};
 
 /// Transactions unless the user sets the number; the paper does not state its own. For partsupply
 /// the number is raised until WALs are filled a whole number of times.
@@ -43,11 +48,14 @@ const TRANSACTIONS: u32 = 500;
 /// merit.
 const UPDATES: u32 = 5;
 
-/// The fullness in figures that do not vary it.
+/// The device of figures that do not vary it, unless the user sets it.
 const USUAL: Fullness = Fullness {
+    host_mib: 128,
     spare_percent: 30,
-    free_mib: 24,
+    full_percent: 80,
 };
+/// Sizes of the figure `space`, in MiB.
+const SIZES: [u32; 3] = [128, 512, 2048];
 
 /// The user's options of `reproduce`.
 pub struct Asked<'a> {
@@ -55,6 +63,8 @@ pub struct Asked<'a> {
     pub figures: &'a [String],
     /// Transactions of each run.
     pub count: Option<u32>,
+    /// The devices.
+    pub device: &'a Device,
     /// The seed of all values.
     pub seed: u64,
     /// The directory for pictures.
@@ -63,8 +73,65 @@ pub struct Asked<'a> {
     pub json: bool,
 }
 
+/// The axes of a device. A figure that varies one of them ignores it.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct Device {
+    /// X-FTL's device: MiB for the host, of one or several [default: 128; of space 128,512,2048]
+    #[arg(long, value_name = "MIB", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(80..=65536))]
+    size: Vec<u32>,
+
+    /// The same: percent of its NAND kept back, at least [default: 30]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=90))]
+    spare: Option<u32>,
+
+    /// The same: percent of its pages that hold something [default: 80]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
+    fill: Option<u32>,
+
+    /// FTLs of the figures flush and space [default: all]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    ftl: Vec<Ftl>,
+}
+
+impl Device {
+    fn fullness(&self, host_mib: u32) -> Fullness {
+        Fullness {
+            host_mib,
+            spare_percent: self.spare.unwrap_or(USUAL.spare_percent),
+            full_percent: self.fill.unwrap_or(USUAL.full_percent),
+        }
+    }
+
+    /// The FTLs that were asked for, or all.
+    fn controllers(&self) -> Vec<Controller> {
+        let all = match self.ftl.is_empty() {
+            true => &Ftl::ALL[..],
+            false => &self.ftl,
+        };
+        all.iter().map(|ftl| ftl.controller()).collect()
+    }
+
+    /// Of each size that was asked for, or of these.
+    fn each(&self, usual: &[u32]) -> Vec<Fullness> {
+        let sizes = if self.size.is_empty() {
+            usual
+        } else {
+            &self.size
+        };
+        sizes.iter().map(|size| self.fullness(*size)).collect()
+    }
+}
+
 /// Figures that can be run.
-pub const FIGURES: [(&str, &str); 7] = [
+pub const FIGURES: [(&str, &str); 9] = [
+    (
+        "flush",
+        "what a flush and a commit cost, by the device's size and by FTL (no root)",
+    ),
+    (
+        "space",
+        "partsupply: 5 pages a transaction, by size, FTL and file system, and where the paper's claims hold",
+    ),
     (
         "updates",
         "partsupply: time by pages updated in a transaction",
@@ -96,6 +163,8 @@ struct Report {
     paper: &'static str,
     seed: u64,
     shape: String,
+    flushes: Vec<flush::Costs>,
+    cells: Vec<space::Cell>,
     ran: Vec<Ran>,
     restarts: Vec<Restarted>,
     figures: Vec<Shown>,
@@ -113,7 +182,8 @@ pub fn run(asked: &Asked<'_>) -> Outcome {
             return Ok(ExitCode::from(2));
         }
     }
-    if !rustix::process::geteuid().is_root() {
+    let takes_root = asked.figures.is_empty() || asked.figures.iter().any(|name| name != "flush");
+    if takes_root && !rustix::process::geteuid().is_root() {
         return Err("X-FTL's figures take root: they are run on a device of our own".to_owned());
     }
     if let Some(dir) = asked.plots {
@@ -121,10 +191,12 @@ pub fn run(asked: &Asked<'_>) -> Outcome {
     }
     interrupt::install()?;
     let mut report = Report {
-        version: 4,
+        version: 5,
         paper: "xftl",
         seed: asked.seed,
         shape: "pages of 8 KiB, 128 a block, NAND openssd".to_owned(),
+        flushes: Vec::new(),
+        cells: Vec::new(),
         ran: Vec::new(),
         restarts: Vec::new(),
         figures: Vec::new(),
@@ -135,6 +207,7 @@ pub fn run(asked: &Asked<'_>) -> Outcome {
             run_figure(asked, figure, &mut report)?;
         }
     }
+    report.cells = space::cells(&report.ran);
     report.figures = targets::judge(&report.ran);
     report.figures.extend(targets::restart(&report.restarts));
     if let Some(dir) = asked.plots {
@@ -151,30 +224,57 @@ pub fn run(asked: &Asked<'_>) -> Outcome {
 }
 
 fn run_figure(asked: &Asked<'_>, figure: &'static str, report: &mut Report) -> Result<(), String> {
-    if figure == "restart" {
-        for (mode, paper) in SQLITE.into_iter().zip(restart::PAPER) {
-            let restarted = restart::restart(BOARD, mode, UPDATES, asked.seed, paper)?;
-            report.restarts.push(restarted);
+    match figure {
+        "flush" => {
+            report.flushes =
+                flush::costs(&asked.device.size, &asked.device.controllers(), asked.seed)?;
+            return Ok(());
         }
-        return Ok(());
+        "restart" => {
+            for fullness in asked.device.each(&[USUAL.host_mib]) {
+                for (mode, paper) in SQLITE.into_iter().zip(restart::PAPER) {
+                    let one = restart::restart(BOARD, fullness, mode, UPDATES, asked.seed, paper)?;
+                    report.restarts.push(one);
+                }
+            }
+            return Ok(());
+        }
+        _ => {}
     }
-    let modes: &[Compared] = match figure {
-        "fio" => &random::MODES,
-        _ => &SQLITE,
-    };
     for trial in trials(asked, figure) {
-        for mode in modes {
+        for mode in modes(figure) {
             if interrupt::is_requested() {
                 return Err("interrupted".to_owned());
             }
-            report.ran.push(trial.run(*mode)?);
+            report.ran.push(trial.run(mode)?);
         }
     }
     Ok(())
 }
 
-/// The runs of a figure. Each runs in every mode.
+/// The systems that a figure compares.
+fn modes(figure: &str) -> Vec<Compared> {
+    match figure {
+        "fio" => random::MODES.to_vec(),
+        "updates" => [&SQLITE[..], &[COUNTER_WRITTEN]].concat(),
+        "space" => [&SQLITE[..], &[COUNTER_WRITTEN], &OTHERS].concat(),
+        _ => SQLITE.to_vec(),
+    }
+}
+
+/// The runs of a figure, on a device of each size. Each runs in every mode.
 fn trials(asked: &Asked<'_>, figure: &'static str) -> Vec<Trial> {
+    let sizes = match figure {
+        "space" => asked.device.each(&SIZES),
+        _ => asked.device.each(&[USUAL.host_mib]),
+    };
+    let trials = sizes
+        .into_iter()
+        .flat_map(|usual| trials_on(asked, figure, usual));
+    trials.map(Trial::with_room).collect()
+}
+
+fn trials_on(asked: &Asked<'_>, figure: &'static str, usual: Fullness) -> Vec<Trial> {
     let count = asked.count.unwrap_or(TRANSACTIONS);
     let trial = |workload: String, work, controller: Controller, fullness| Trial {
         figure,
@@ -198,35 +298,33 @@ fn trials(asked: &Asked<'_>, figure: &'static str) -> Vec<Trial> {
     };
     let shape = |name: &str, op| {
         let work = Work::Plan { op, updates: 1 };
-        trial(name.to_owned(), work, BOARD, USUAL)
+        trial(name.to_owned(), work, BOARD, usual)
     };
     match figure {
+        "space" => {
+            let controllers = asked.device.controllers().into_iter();
+            controllers
+                .map(|controller| partsupply(UPDATES, controller, usual))
+                .collect()
+        }
         "updates" => [1, 5, 10, 20]
-            .map(|updates| partsupply(updates, BOARD, USUAL))
+            .map(|updates| partsupply(updates, BOARD, usual))
             .into(),
         "activities" => [40, 30, 15]
             .map(|spare_percent| {
                 let fullness = Fullness {
                     spare_percent,
-                    free_mib: 6,
+                    full_percent: 95,
+                    ..usual
                 };
                 partsupply(UPDATES, BOARD, fullness)
             })
             .into(),
         "controllers" => controllers::ALL
-            .map(|controller| {
-                partsupply(
-                    UPDATES,
-                    controller,
-                    Fullness {
-                        spare_percent: 45,
-                        ..USUAL
-                    },
-                )
-            })
+            .map(|controller| partsupply(UPDATES, controller, usual))
             .into(),
         "android" => vec![
-            trial("RL Benchmark".to_owned(), Work::Rl, BOARD, USUAL),
+            trial("RL Benchmark".to_owned(), Work::Rl, BOARD, usual),
             shape("Gmail's shape (mail)", Op::Mail),
             shape("Facebook's shape (sns)", Op::Sns),
             shape("a web browser's shape (messenger)", Op::Messenger),
@@ -238,7 +336,7 @@ fn trials(asked: &Asked<'_>, figure: &'static str) -> Vec<Trial> {
         "fio" => [1, 5, 10, 15, 20]
             .map(|every| {
                 let name = format!("random write, fsync every {every}");
-                trial(name, Work::Random { every }, BOARD, USUAL)
+                trial(name, Work::Random { every }, BOARD, usual)
             })
             .into(),
         _ => Vec::new(),

@@ -61,11 +61,22 @@ fn subtitle() -> Option<String> {
     Some("the device's own time; lower is better".to_owned())
 }
 
+/// Names a run's device, if the runs are of devices of several sizes.
+fn size_of(ran: &[&Ran]) -> impl Fn(&Ran) -> String + use<> {
+    let sizes = each_once(ran.iter().map(|one| one.fullness.host_mib));
+    move |one| match sizes.len() {
+        1 => String::new(),
+        _ => format!(", {} MiB", one.fullness.host_mib),
+    }
+}
+
 fn bars(ran: &[&Ran], title: &str) -> Bars {
+    let size = size_of(ran);
     let category = |one: &Ran| match one.figure {
-        "controllers" => one.controller.name(),
+        "controllers" => format!("{}{}", one.controller.name(), size(one)),
+        "space" => format!("{}{}", one.controller.ftl_name(), size(one)),
         "activities" => one.fullness.name(),
-        _ => one.workload.clone(),
+        _ => format!("{}{}", one.workload, size(one)),
     };
     let categories = each_once(ran.iter().map(|one| category(one)));
     let modes = each_once(ran.iter().map(|one| one.mode));
@@ -101,16 +112,18 @@ fn number(workload: &str) -> f64 {
 
 fn lines(ran: &[&Ran], title: &str) -> Lines {
     let is_fio = ran.iter().any(|one| one.figure == "fio");
-    let modes = each_once(ran.iter().map(|one| one.mode));
-    let line = |(index, mode): (usize, &&'static str)| LineSeries {
+    let size = size_of(ran);
+    let name = |one: &Ran| format!("{}{}", one.mode, size(one));
+    let modes = each_once(ran.iter().map(|one| name(one)));
+    let line = |(index, mode): (usize, &String)| LineSeries {
         series: Series {
-            name: (*mode).to_owned(),
+            name: mode.clone(),
             color: colors::of(index),
             shape: SHAPES[index % SHAPES.len()],
         },
         points: ran
             .iter()
-            .filter(|one| one.mode == *mode)
+            .filter(|one| name(one) == *mode)
             .map(|one| (number(&one.workload), one.ms_per_transaction / 1e3))
             .collect(),
     };

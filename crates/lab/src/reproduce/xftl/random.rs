@@ -21,21 +21,9 @@ pub const BYTES: u64 = 24 << 20;
 
 /// The systems to compare.
 pub const MODES: [Compared; 3] = [
-    Compared {
-        name: "ext4, ordered",
-        journal: "",
-        below: Below::Ext4,
-    },
-    Compared {
-        name: "ext4, full data journaling",
-        journal: "",
-        below: Below::Ext4DataJournal,
-    },
-    Compared {
-        name: "X-FTL",
-        journal: "",
-        below: Below::Files,
-    },
+    Compared::new("ext4, ordered", "", Below::Ext4),
+    Compared::new("ext4, full data journaling", "", Below::Ext4DataJournal),
+    Compared::new("X-FTL", "", Below::Files),
 ];
 
 /// Writes `count` pages; returns the reports before and after, and the number of pages.

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::controllers::{Controller, TABLE};
 use super::test_device::TestDevice;
-use super::trial::{Compared, PAGE, number, page_size, plan, settings};
+use super::trial::{Compared, Fullness, PAGE, number, page_size, plan, settings};
 
 /// The paper's restart times, in ms, in the order of [`super::trial::SQLITE`].
 pub const PAPER: [f64; 3] = [20.1, 153.0, 3.5];
@@ -21,6 +21,7 @@ pub const PAPER: [f64; 3] = [20.1, 153.0, 3.5];
 pub struct Restarted {
     pub mode: &'static str,
     pub controller: Controller,
+    pub fullness: Fullness,
     /// The FTL's time, from flash.
     pub ftl_ms: f64,
     /// The part of it for the X-L2P table.
@@ -61,6 +62,7 @@ const PLACES: u32 = 12;
 /// A restart with something to recover. A rollback journal does not exist all the time.
 pub fn restart(
     controller: Controller,
+    fullness: Fullness,
     mode: Compared,
     updates: u32,
     seed: u64,
@@ -71,7 +73,7 @@ pub fn restart(
         let cut = cuts.next();
         let cut = cut.ok_or_else(|| format!("{}: no cut has left a journal", mode.name))?;
         let (restarted, is_played_back) =
-            restart_after(cut, controller, mode, updates, seed, paper_ms)?;
+            restart_after(cut, controller, fullness, mode, updates, seed, paper_ms)?;
         if is_played_back || mode.journal != "delete" {
             return Ok(restarted);
         }
@@ -89,6 +91,7 @@ fn integrity(databases: &Databases) -> rusqlite::Result<String> {
 fn restart_after(
     cut: u32,
     controller: Controller,
+    fullness: Fullness,
     mode: Compared,
     updates: u32,
     seed: u64,
@@ -96,7 +99,7 @@ fn restart_after(
 ) -> Result<(Restarted, bool), String> {
     eprintln!("onewrite: restart, {}, {}", controller.name(), mode.name);
     let name = mode.name;
-    let shape = controller.shape(80, 30, TABLE)?;
+    let shape = controller.shape(fullness.host_mib, fullness.spare_percent, TABLE)?;
     let mut device = TestDevice::start(controller, &shape, mode.below)?;
     let path = device.root().join("test.db");
     page_size(&path, 1)?;
@@ -151,6 +154,7 @@ fn restart_after(
     let restarted = Restarted {
         mode: name,
         controller,
+        fullness,
         ftl_ms: ms(number(&on, "/recovery/nanoseconds")),
         table_ms: ms(number(&on, "/recovery/table_nanoseconds")),
         mount_ms: ms(mounted_ns.saturating_sub(opened)),

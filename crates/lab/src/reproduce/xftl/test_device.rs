@@ -10,6 +10,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use onewrite_flash::ftl::saved::save;
 use onewrite_iotrace::scratch::{FileSystem, Scratch};
+use rustix::mount::{MountFlags, mount_remount};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -23,6 +24,10 @@ pub enum Below {
     Ext4,
     /// The same, journaling data too.
     Ext4DataJournal,
+    /// The same, which writes times late.
+    Ext4Lazytime,
+    /// The same without a journal.
+    Ext4NoJournal,
     /// Transactional files.
     Files,
 }
@@ -69,8 +74,8 @@ impl TestDevice {
         let mut command = Command::new(std::env::current_exe().map_err(text)?);
         command.args(["ftl", "mount", "--orders"]).arg(&file);
         match below {
-            Below::Ext4 | Below::Ext4DataJournal => command.arg("--block"),
             Below::Files => command.arg(&mount_point),
+            _ => command.arg("--block"),
         };
         // The parent handles Ctrl-C. It first removes what it mounted.
         command
@@ -92,8 +97,12 @@ impl TestDevice {
         let ready = made.line()?;
         if below != Below::Files {
             made.node = PathBuf::from(ready);
+            let mut options = controller.clusters.options().to_vec();
+            if below == Below::Ext4NoJournal {
+                options.extend(["-O", "^has_journal"]);
+            }
             FileSystem::Ext4
-                .make(&made.node, controller.clusters.options())
+                .make(&made.node, &options)
                 .map_err(|error| error.to_string())?;
             if below == Below::Ext4DataJournal {
                 journal_data(&made.node)?;
@@ -122,7 +131,13 @@ impl TestDevice {
     pub fn mount(&mut self, below: Below) -> Result<(), String> {
         if below != Below::Files {
             let scratch = Scratch::mount_on(FileSystem::Ext4, &self.node, self.dir.path());
-            self.scratch = Some(scratch.map_err(|error| error.to_string())?);
+            let scratch = scratch.map_err(|error| error.to_string())?;
+            if below == Below::Ext4Lazytime {
+                let flags = MountFlags::LAZYTIME;
+                mount_remount(scratch.root(), flags, c"")
+                    .map_err(|error| format!("cannot mount with lazytime: {error}"))?;
+            }
+            self.scratch = Some(scratch);
         }
         Ok(())
     }

@@ -3,9 +3,10 @@
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::Report;
-use super::controllers;
+use super::flush::Costs;
 use super::restart::Restarted;
 use super::trial::Ran;
+use super::{controllers, space};
 
 /// The slides' statements in numbers.
 const PAPER: &str = "\
@@ -22,12 +23,22 @@ on both sides. Where one device is named it is the paper's board as its public f
 do not say: \"whole map at flush\" is a cost of flushes that X-FTL's commit does not have, and without it the ratios are smaller.
 ";
 
+/// The meaning of the costs of flushes.
+const FLUSH_FOOT: &str = "\
+A flush after so many pages anywhere on a new device. Programs are those of the FTL; ms are from the first page to the end of \
+the flush, in the device's own time. A commit is X-FTL's of as many pages on the same device.
+";
+
 /// All tables.
 pub fn text(report: &Report) -> String {
     let mut text = format!(
         "X-FTL (SIGMOD '13), {}; times are the device's own\n",
         report.shape
     );
+    text.push_str(&space::text(&report.cells));
+    if !report.flushes.is_empty() {
+        text.push_str(&format!("{}\n{FLUSH_FOOT}", flushes(&report.flushes)));
+    }
     if !report.ran.is_empty() {
         text.push_str(&format!("{}\n{FOOT}{PAPER}", runs(&report.ran)));
     }
@@ -46,12 +57,40 @@ pub fn text(report: &Report) -> String {
     text
 }
 
-fn table(header: &[&str], left: usize) -> Table {
+pub fn table(header: &[&str], left: usize) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_header(header);
     for column in table.column_iter_mut().skip(left) {
         column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn flushes(costs: &[Costs]) -> Table {
+    let header = [
+        "host MiB",
+        "page KiB",
+        "FTL",
+        "pages",
+        "flush: programs",
+        "flush: ms",
+        "commit: programs",
+        "commit: ms",
+    ];
+    let mut table = table(&header, 0);
+    for one in costs {
+        let figure = |figure: f64| format!("{figure:.2}");
+        table.add_row([
+            one.host_mib.to_string(),
+            one.page_kib.to_string(),
+            one.controller.ftl_name(),
+            one.pages.to_string(),
+            figure(one.flush.programs),
+            figure(one.flush.ms),
+            figure(one.commit.programs),
+            figure(one.commit.ms),
+        ]);
     }
     table
 }

@@ -1,6 +1,5 @@
 //! One run: a device, its file system, a workload, and the device's work meanwhile.
 
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
@@ -13,10 +12,9 @@ use rusqlite::Connection;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::controllers::{Controller, TABLE, TPCC_TABLE};
+use super::controllers::{Controller, LARGE_TABLE, TABLE};
 use super::test_device::{Below, TestDevice};
 use super::{random, rl};
-use onewrite_cli::interrupt;
 
 /// Bytes of a page of the device, and of the databases.
 pub const PAGE: u64 = 8192;
@@ -25,9 +23,8 @@ pub const AUTOCHECKPOINT: u32 = 1_000;
 /// Transactions before the measurement. They are so many that garbage collection also reaches
 /// blocks of the transactions' own pages.
 const WARM_UP: u32 = 600;
-/// Blocks that garbage collection has emptied when the transactions begin. Every page was
-/// overwritten by then, and the number of valid pages in a block no longer changes.
-const CHURNED_BLOCKS: u64 = 800;
+/// MiB that TPC-C's database needs.
+const TPCC_MIB: u32 = 260;
 
 /// A system to compare.
 #[derive(Clone, Copy, Debug)]
@@ -37,25 +34,54 @@ pub struct Compared {
     /// SQLite's journal mode; empty without SQLite.
     pub journal: &'static str,
     pub below: Below,
+    pub counter: Counter,
+}
+
+/// The change counter in a database's first page, in mode `xftl`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counter {
+    /// It stays in the device's memory: ours, not the paper's.
+    Lazy,
+    /// It is written with each commit, as any page: the paper's.
+    Written,
+}
+
+impl Compared {
+    pub const fn new(name: &'static str, journal: &'static str, below: Below) -> Self {
+        Self {
+            name,
+            journal,
+            below,
+            counter: Counter::Lazy,
+        }
+    }
 }
 
 /// SQLite's modes.
 pub const SQLITE: [Compared; 3] = [
-    Compared {
-        name: "rollback journal",
-        journal: "delete",
-        below: Below::Ext4,
-    },
-    Compared {
-        name: "WAL",
-        journal: "wal",
-        below: Below::Ext4,
-    },
-    Compared {
-        name: "X-FTL",
-        journal: "xftl",
-        below: Below::Files,
-    },
+    Compared::new("rollback journal", "delete", Below::Ext4),
+    Compared::new("WAL", "wal", Below::Ext4),
+    Compared::new("X-FTL", "xftl", Below::Files),
+];
+
+/// The name of X-FTL as in its paper.
+pub const WRITTEN: &str = "X-FTL, counter written";
+
+/// X-FTL as in its paper: the change counter is written with each commit.
+pub const COUNTER_WRITTEN: Compared = Compared {
+    counter: Counter::Written,
+    ..Compared::new(WRITTEN, "xftl", Below::Files)
+};
+
+/// WAL on other file systems: what these bring is not what the FTL brings.
+pub const OTHERS: [Compared; 3] = [
+    Compared::new("WAL, lazytime", "wal", Below::Ext4Lazytime),
+    Compared::new("WAL, no journal", "wal", Below::Ext4NoJournal),
+    Compared::new(
+        "WAL, transactional files",
+        "wal:locking_mode=exclusive",
+        Below::Files,
+    ),
 ];
 
 /// The work of a run.
@@ -69,19 +95,25 @@ pub enum Work {
     Random { every: u32 },
 }
 
-/// How full device and file system are. This decides how many valid pages garbage collection finds.
+/// The size of a device, and how full it is. This decides what a map costs, and how many valid pages
+/// garbage collection finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Fullness {
-    /// The spare share of the NAND.
+    /// MiB for the host.
+    pub host_mib: u32,
+    /// The spare share of the NAND, at least: a small device needs more for itself.
     pub spare_percent: u32,
-    /// The free space of the file system.
-    pub free_mib: u32,
+    /// The share of the host's pages that hold something.
+    pub full_percent: u32,
 }
 
 impl Fullness {
     /// The name in tables.
     pub fn name(self) -> String {
-        format!("{} % spare, {} MiB free", self.spare_percent, self.free_mib)
+        format!(
+            "{} MiB, {} % spare, {} % full",
+            self.host_mib, self.spare_percent, self.full_percent
+        )
     }
 }
 
@@ -135,6 +167,11 @@ impl Ran {
     /// A count, for each transaction.
     pub fn each(&self, count: u64) -> f64 {
         count as f64 / f64::from(self.transactions.max(1))
+    }
+
+    /// Whether a run is of X-FTL, in either way.
+    pub fn is_xftl(&self) -> bool {
+        self.mode == "X-FTL" || self.mode == WRITTEN
     }
 
     /// Whether another run has the same workload on the same device, in another mode.
@@ -193,48 +230,20 @@ pub fn write_file(path: &Path, bytes: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Fills the file system except for `left` bytes. A page of the filler is a page of the device that
-/// never changes.
-fn fill(device: &TestDevice, left: u64) -> Result<(), String> {
-    let path = device.root().join("filler");
-    let failed = |error: std::io::Error| onewrite_cli::directory::cannot_write(&path, &error);
-    let stat = rustix::fs::statvfs(device.root()).map_err(|error| failed(error.into()))?;
-    write_file(&path, (stat.f_bavail * stat.f_frsize).saturating_sub(left))
-}
-
-/// Overwrites pages of the filler until garbage is collected. Then blocks are as full as those of a
-/// device in use.
-fn churn(device: &mut TestDevice, seed: u64) -> Result<(), String> {
-    let path = device.root().join("filler");
-    let failed = |error: std::io::Error| onewrite_cli::directory::cannot_write(&path, &error);
-    let file = std::fs::File::options()
-        .write(true)
-        .open(&path)
-        .map_err(failed)?;
-    let pages = file.metadata().map_err(failed)?.len() / PAGE;
-    let mut random = onewrite_flash::random::Random::new(seed);
-    // No more rounds than would write the filler's pages eight times.
-    for _ in 0..pages / 64 * 8 {
-        let collected = number(&device.report()?, "/statistics/gc_blocks");
-        if interrupt::is_requested() || collected >= CHURNED_BLOCKS {
-            break;
-        }
-        for _ in 0..64 {
-            let at = random.below(pages.max(1) as usize) as u64 * PAGE;
-            file.write_all_at(&[0x5A; PAGE as usize], at)
-                .map_err(failed)?;
-        }
-        file.sync_all().map_err(failed)?;
-    }
-    Ok(())
-}
-
 /// A number of a report; 0 if it is missing.
 pub fn number(report: &Value, pointer: &str) -> u64 {
     report.pointer(pointer).and_then(Value::as_u64).unwrap_or(0)
 }
 
 impl Trial {
+    /// A device that holds the workload.
+    pub fn with_room(mut self) -> Self {
+        if matches!(self.work, Work::Plan { op, .. } if op.is_tpcc()) {
+            self.fullness.host_mib = self.fullness.host_mib.max(TPCC_MIB);
+        }
+        self
+    }
+
     /// Runs the trial in a mode.
     pub fn run(&self, mode: Compared) -> Result<Ran, String> {
         eprintln!(
@@ -245,13 +254,22 @@ impl Trial {
             self.fullness.name(),
             mode.name
         );
-        let (host, table) = match self.work {
-            Work::Plan { op, .. } if op.is_tpcc() => (260, TPCC_TABLE),
-            _ => (80, TABLE),
+        let table = match self.work {
+            Work::Plan { op, .. } if op.is_tpcc() => LARGE_TABLE,
+            // A checkpoint on transactional files is one transaction.
+            _ if self.figure == "space" => LARGE_TABLE,
+            _ => TABLE,
         };
-        let spare = self.fullness.spare_percent;
-        let shape = self.controller.shape(host, spare, table)?;
+        let Fullness {
+            host_mib,
+            spare_percent,
+            ..
+        } = self.fullness;
+        let shape = self.controller.shape(host_mib, spare_percent, table)?;
         let mut device = TestDevice::start(self.controller, &shape, mode.below)?;
+        if mode.counter == Counter::Written {
+            device.order("lazy off")?;
+        }
         let database = device.root().join("test.db");
         let (before, after, count) = match self.work {
             Work::Plan { op, updates } => self.run_plan(&mut device, mode, op, updates)?,
@@ -275,10 +293,10 @@ impl Trial {
         })
     }
 
-    /// Fills the file system nearly, and makes garbage collection run.
+    /// Makes the device one that was in use.
     fn occupy(&self, device: &mut TestDevice) -> Result<(), String> {
-        fill(device, u64::from(self.fullness.free_mib) << 20)?;
-        churn(device, self.seed)
+        let order = format!("use {} {}", self.fullness.full_percent, self.seed);
+        device.order(&order).map(drop)
     }
 
     fn run_plan(

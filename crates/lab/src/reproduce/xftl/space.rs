@@ -1,0 +1,257 @@
+//! The figure `space`: size by FTL by file system, and where each of the paper's claims holds.
+//!
+//! Nothing here is one setting's result. Every cell is a device of some size, with some FTL; in it
+//! stand WAL on several file systems, the rollback journal, and X-FTL in two ways.
+
+use comfy_table::Table;
+use serde::Serialize;
+
+use super::controllers::{Controller, Flush, MapTo};
+use super::targets::{HALVED, TO_ROLLBACK, TO_WAL};
+use super::text::table;
+use super::trial::{Ran, WRITTEN};
+use crate::reproduce::outcome::{Stated, is_near_count};
+
+/// A device of the space, and the ratios in it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Cell {
+    pub host_mib: u32,
+    pub controller: Controller,
+    /// X-FTL's milliseconds a transaction, as in its paper.
+    pub xftl_ms: f64,
+    /// Pages that the host reads from the device a transaction.
+    pub xftl_reads: f64,
+    /// The same with lazy writes of the change counter: ours.
+    pub lazy_ms: f64,
+    pub lazy_reads: f64,
+    /// The other systems: name, and their times and pages of the host to those of X-FTL as in its
+    /// paper.
+    pub others: Vec<Other>,
+}
+
+/// A system next to X-FTL.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Other {
+    pub mode: &'static str,
+    pub ms: f64,
+    /// Pages that the host reads from the device a transaction.
+    pub reads: f64,
+    pub time: f64,
+    pub host_writes: f64,
+    pub erases: f64,
+}
+
+impl Cell {
+    fn other(&self, mode: &str) -> Option<&Other> {
+        self.others.iter().find(|other| other.mode == mode)
+    }
+
+    fn name(&self) -> String {
+        format!("{} MiB, {}", self.host_mib, self.controller.ftl_name())
+    }
+
+    /// Whether its FTL writes no more than what has changed, as FTLs do today.
+    fn is_today(&self) -> bool {
+        self.controller.flush != Flush::Whole && self.controller.map == MapTo::Striped
+    }
+}
+
+const FOOT: &str = "\
+Reads are pages that the host reads from the device. Transactional files have no page cache, so the counter that SQLite looks at \
+before each transaction, and a log's unaligned frames, are read from flash; ext4 has them in memory.
+";
+
+/// The cells of these runs.
+pub fn cells(ran: &[Ran]) -> Vec<Cell> {
+    let of_space = || ran.iter().filter(|one| one.figure == "space");
+    let written = of_space().filter(|one| one.mode == WRITTEN);
+    written
+        .filter_map(|xftl| {
+            let same = || of_space().filter(|other| xftl.is_counterpart(other));
+            let lazy = same().find(|other| other.mode == "X-FTL")?;
+            let each = |count: fn(&Ran) -> u64, one: &Ran| one.each(count(one));
+            let others = same().filter(|other| !other.is_xftl()).map(|other| {
+                let ratio =
+                    |count: fn(&Ran) -> u64| each(count, other) / each(count, xftl).max(1e-12);
+                Other {
+                    mode: other.mode,
+                    ms: other.ms_per_transaction,
+                    reads: other.each(other.host_reads),
+                    time: other.ms_per_transaction / xftl.ms_per_transaction.max(1e-12),
+                    host_writes: ratio(|one| one.host_writes),
+                    erases: ratio(|one| one.erases),
+                }
+            });
+            Some(Cell {
+                host_mib: xftl.fullness.host_mib,
+                controller: xftl.controller,
+                xftl_ms: xftl.ms_per_transaction,
+                xftl_reads: xftl.each(xftl.host_reads),
+                lazy_ms: lazy.ms_per_transaction,
+                lazy_reads: lazy.each(lazy.host_reads),
+                others: others.collect(),
+            })
+        })
+        .collect()
+}
+
+/// The range of a figure over cells: `2.1 (where) to 9.8 (where)`.
+fn range<'a>(
+    cells: impl Iterator<Item = &'a Cell>,
+    figure: impl Fn(&Cell) -> Option<f64>,
+) -> String {
+    let known = cells.filter_map(|cell| Some((figure(cell)?, cell)));
+    let known: Vec<(f64, &Cell)> = known.collect();
+    let by = |a: &&(f64, &Cell), b: &&(f64, &Cell)| a.0.total_cmp(&b.0);
+    let ends = known.iter().min_by(by).zip(known.iter().max_by(by));
+    ends.map_or_else(
+        || "not run".to_owned(),
+        |(low, high)| {
+            format!(
+                "{:.2} ({}) to {:.2} ({})",
+                low.0,
+                low.1.name(),
+                high.0,
+                high.1.name()
+            )
+        },
+    )
+}
+
+/// The cells in which a claim holds.
+fn holds(cells: &[Cell], stated: Stated, figure: impl Fn(&Cell) -> Option<f64>) -> String {
+    let is_near =
+        |cell: &&Cell| figure(cell).is_some_and(|ours| is_near_count(ours, stated.amount));
+    let within: Vec<String> = cells.iter().filter(is_near).map(Cell::name).collect();
+    match within.is_empty() {
+        true => "in no cell".to_owned(),
+        false => within.join("; "),
+    }
+}
+
+/// What the space says, with the devices of today first.
+pub fn text(cells: &[Cell]) -> String {
+    if cells.is_empty() {
+        return String::new();
+    }
+    let time = |mode: &'static str| move |cell: &Cell| cell.other(mode).map(|other| other.time);
+    let host = |cell: &Cell| cell.other("WAL").map(|other| other.host_writes);
+    let erases = |cell: &Cell| cell.other("WAL").map(|other| other.erases);
+    let today = || cells.iter().filter(|cell| cell.is_today());
+    let mut text = String::from(
+        "X-FTL as in its paper (the change counter is written) is so many times as fast, by size and FTL:\n",
+    );
+    for (mode, stated) in [("WAL", TO_WAL), ("rollback journal", TO_ROLLBACK)] {
+        text.push_str(&format!(
+            "- as {mode}, where a flush writes what has changed or less, as FTLs do today: {}\n\
+             - as {mode}, in all of the space: {}\n\
+             - the paper's {} is had (a tenth more or less) in: {}\n",
+            range(today(), time(mode)),
+            range(cells.iter(), time(mode)),
+            stated.amount,
+            holds(cells, stated, time(mode)),
+        ));
+    }
+    text.push_str(&format!(
+        "- WAL's host writes so many times as many pages: {}; the paper's {} is had in: {}\n\
+         - WAL erases so many times as often (the life of the flash): {}\n",
+        range(cells.iter(), host),
+        HALVED.amount,
+        holds(cells, HALVED, host),
+        range(cells.iter(), erases),
+    ));
+    format!("{text}{}\n{FOOT}", cells_table(cells))
+}
+
+fn cells_table(cells: &[Cell]) -> Table {
+    let mut table = table(
+        &[
+            "device",
+            "system",
+            "ms/transaction",
+            "reads",
+            "time to X-FTL",
+            "host pages",
+            "erases",
+        ],
+        2,
+    );
+    for cell in cells {
+        let mut row = |mode: &str, ms: f64, reads: f64, ratios: Option<&Other>| {
+            let ratio = |of: fn(&Other) -> f64| {
+                ratios.map_or_else(String::new, |other| format!("{:.2}", of(other)))
+            };
+            table.add_row([
+                cell.name(),
+                mode.to_owned(),
+                format!("{ms:.2}"),
+                format!("{reads:.2}"),
+                ratio(|other| other.time),
+                ratio(|other| other.host_writes),
+                ratio(|other| other.erases),
+            ]);
+        };
+        row(WRITTEN, cell.xftl_ms, cell.xftl_reads, None);
+        row(
+            "X-FTL, counter lazy (ours)",
+            cell.lazy_ms,
+            cell.lazy_reads,
+            None,
+        );
+        cell.others
+            .iter()
+            .for_each(|other| row(other.mode, other.ms, other.reads, Some(other)));
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::controllers::{BOARD, Ftl};
+    use super::*;
+
+    fn cell(host_mib: u32, controller: Controller, wal: f64) -> Cell {
+        Cell {
+            host_mib,
+            controller,
+            xftl_ms: 3.0,
+            xftl_reads: 3.0,
+            lazy_ms: 2.8,
+            lazy_reads: 0.0,
+            others: vec![Other {
+                mode: "WAL",
+                ms: 3.0 * wal,
+                reads: 1.0,
+                time: wal,
+                host_writes: 1.64,
+                erases: 1.2,
+            }],
+        }
+    }
+
+    #[test]
+    fn the_range_leads_and_a_claim_names_the_cells_that_have_it() {
+        let journal = Ftl::Journal.controller();
+        let cells = [
+            cell(128, BOARD, 1.5),
+            cell(512, BOARD, 3.1),
+            cell(512, journal, 1.08),
+        ];
+        let text = text(&cells);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(
+            lines[1].contains("today: 1.08 (512 MiB") && lines[1].contains("to 1.08"),
+            "{text}"
+        );
+        assert!(lines[2].contains("1.08 (512 MiB") && lines[2].contains("to 3.10 (512 MiB"));
+        assert!(
+            lines[3].contains("512 MiB") && !lines[3].contains("128 MiB"),
+            "{text}"
+        );
+        let halved = lines
+            .iter()
+            .find(|line| line.contains("paper's 2 "))
+            .unwrap();
+        assert!(halved.ends_with("in no cell"), "{halved}");
+    }
+}
