@@ -2,16 +2,15 @@
 //!
 //! A commit may write pages in regions that the header on the device does not mark. It writes a
 //! header that does with its own pages, and one flush makes all of them durable. If a power cut
-//! leaves pages without that header, their commit never happened: see [`crate::lost`]. This takes
-//! three rules:
+//! leaves pages without that header, their commit never happened: see [`crate::lost`]. A page that is
+//! not marked yet has not been written since the floor moved. So it has whole every version from the
+//! floor to the commit's base, and recovery goes back to one of them. This takes two rules:
 //!
-//! - Such a commit begins from a durable version. So recovery goes back to exactly this one, which
-//!   the pages still have whole.
 //! - No page has a version above [`Header::reserved`] of a header that is durable. So recovery knows
 //!   which numbers may be lost.
 //! - The header is flushed before the next one is written.
 //!
-//! Where one of them does not hold, the header is flushed before the pages. That is so in the first
+//! Where the first does not hold, the header is flushed before the pages. That is so in the first
 //! commit after an open, without a flush after each commit, and before pages are spilled.
 
 use std::collections::BTreeSet;
@@ -66,10 +65,8 @@ impl Core {
             return self.flush_what_was_found();
         }
         self.reserve_maps()?;
-        let base = self.txn()?.base;
         let strict = self.lost_with_news(&self.header.clone())?.is_full();
-        let first =
-            flushed == Flushed::First || strict || version > reserved || self.load(DURABLE)? < base;
+        let first = flushed == Flushed::First || strict || version > reserved;
         let mut header = self.header.clone();
         header.reserved = if strict { 0 } else { version + RESERVED };
         match self.more_marks(pages, may_stand) {

@@ -55,8 +55,7 @@ impl Engine {
         if self.double || (need.is_subset(&self.marks) && reserved) {
             return Ok(());
         }
-        let base_is_durable = self.durable == self.current;
-        let with_them = with_them && !strict && base_is_durable;
+        let with_them = with_them && !strict;
         if !reserved {
             return self.move_floor(need);
         }
