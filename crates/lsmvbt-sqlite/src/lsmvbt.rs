@@ -577,17 +577,9 @@ impl Connection for Session {
     }
 
     fn overwrite(&mut self, cursor: CursorId, offset: u32, data: &[u8]) -> Result<()> {
-        let tree = self.position(cursor)?.tree;
         let (db, there) = self.positioned(cursor)?;
         let rowid = there.integer_key().map_err(error)?;
-        let mut whole = there.value(db).map_err(error)?;
-        let start = offset as usize;
-        let part = start
-            .checked_add(data.len())
-            .and_then(|end| whole.get_mut(start..end));
-        part.ok_or(Error::TooBig("a part of a row"))?
-            .copy_from_slice(data);
-        db.put_integer(tree, rowid, &whole).map_err(error)?;
+        db.overwrite_at(there, offset, data).map_err(error)?;
         self.seek_rowid(cursor, rowid).map(|_| ())
     }
 

@@ -19,6 +19,7 @@ use crate::shared::{
     self, AGAIN, CURRENT, DURABLE, EPOCH, HEADER_DURABLE, NEXT, POISON, RING_HEAD,
 };
 use crate::storage::{READERS, Storage};
+use crate::tree::value::Walked;
 use crate::types::{Options, PAGE_SIZE, PageNo, Stats, TreeKind};
 
 /// Reads again after a checksum error: a writer may have been in the middle of the page.
@@ -166,6 +167,8 @@ pub(crate) struct Core {
     pub(crate) dead_pages: HashSet<u32>,
     /// A search has passed a router that was equal to the sought key.
     pub(crate) equal_router: bool,
+    /// The overflow chain that was last read or changed in part.
+    pub(crate) walked: Walked,
 }
 
 impl Core {
@@ -442,6 +445,9 @@ impl Core {
         let txn = self.txn()?;
         txn.dirty.remove(&page);
         if txn.own.remove(&page) {
+            // It may become the first page of another chain of this version.
+            self.walked = Walked::default();
+            let txn = self.txn()?;
             txn.spilled.remove(&page);
             txn.ops.push(AllocOp::FreedOwn(page));
             self.free.insert(page);
@@ -467,6 +473,7 @@ impl Core {
 
     /// Undoes allocations back to the first `ops` of the transaction.
     pub(crate) fn undo_ops(&mut self, ops: usize) -> Result<()> {
+        self.walked = Walked::default();
         loop {
             let txn = self.txn()?;
             if txn.ops.len() <= ops {

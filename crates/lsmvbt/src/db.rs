@@ -294,6 +294,32 @@ impl Db {
         })
     }
 
+    /// Changes a part of the value of a cursor's entry, in an `Integer` tree. The cursor must be of the
+    /// write transaction's view and not stale; it must seek again afterwards. The first such change
+    /// of an entry in a transaction copies the value. The others touch only the pages that they
+    /// change.
+    ///
+    /// # Errors
+    /// `TooBig` when the range passes the value's end.
+    pub fn overwrite_at(&mut self, cursor: &Cursor, offset: u32, data: &[u8]) -> Result<()> {
+        let tree = cursor.tree();
+        let (path, at) = cursor.path(&self.core)?;
+        let Some((page, _)) = path.last().copied() else {
+            return Err(Error::CursorInvalid);
+        };
+        let offset = offset as usize;
+        let changing = |core: &mut Core| core.overwrite_payload(page, at, offset, data);
+        if self.core.changing(changing)? {
+            return Ok(());
+        }
+        let mut whole = cursor.value(self)?;
+        // The range has been checked.
+        if let Some(part) = whole.get_mut(offset..offset + data.len()) {
+            part.copy_from_slice(data);
+        }
+        self.put_integer(tree, cursor.integer_key()?, &whole)
+    }
+
     // ---- the end of a transaction
 
     /// Opens a savepoint within the transaction and returns its number: 0 for the outermost.

@@ -98,6 +98,7 @@ impl Core {
             since_pass: 0,
             dead_pages: Default::default(),
             equal_router: false,
+            walked: Default::default(),
             storage,
         };
         core.lock_patiently(Lock::RECOVER, LockMode::Exclusive)?;

@@ -147,6 +147,10 @@ impl Node {
         &self.heap[..self.size]
     }
 
+    pub(crate) fn data_mut(&mut self) -> &mut [u8] {
+        &mut self.heap[..self.size]
+    }
+
     pub(crate) fn entries(&self) -> &[Entry] {
         self.entries.get_or_init(|| self.decode_cells().collect())
     }

@@ -1,7 +1,7 @@
 //! Payloads that do not fit into their cell: overflow chains.
 //!
-//! A chain is written once, in the transaction of its entry, and never changed. It belongs to the
-//! entry that is not `moved`; copies made by splits take it over.
+//! A chain is written in the transaction of its entry, and never changed by another one. It belongs
+//! to the entry that is not `moved`; copies made by splits take it over.
 
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -10,6 +10,16 @@ use crate::types::PageNo;
 
 /// The longest payload.
 pub(crate) const MAX_PAYLOAD: usize = 0x7fff_ff00;
+
+/// The known part of an overflow chain: so a part of a long payload is found without a walk from its
+/// beginning. First page and version name the chain, until the transaction frees a page of its own.
+#[derive(Default)]
+pub(crate) struct Walked {
+    first: u32,
+    start: u64,
+    /// Pages, and the place of their first byte in the payload.
+    pages: Vec<(u32, usize)>,
+}
 
 impl Core {
     /// Splits a payload into the part that stays in the cell and a new chain; returns their sizes
@@ -66,26 +76,93 @@ impl Core {
             done = (local.len() - offset).min(buf.len());
             buf[..done].copy_from_slice(&local[offset..offset + done]);
         }
-        let (mut page, mut at) = (e.overflow, local.len());
         while done < buf.len() {
-            let part = self.chain_page(page, node.tree, node.page)?;
-            let data = part.data();
             let want = offset + done;
-            if data.is_empty() {
+            let (page, at) = self.chain_page_with(node, e, want)?;
+            let part = self.chain_page(page, node.tree, node.page)?;
+            let data = &part.data()[want - at..];
+            let n = data.len().min(buf.len() - done);
+            buf[done..done + n].copy_from_slice(&data[..n]);
+            done += n;
+        }
+        Ok(())
+    }
+
+    /// The page of a chain that has byte `want` of the payload, and the place of its first byte.
+    fn chain_page_with(&mut self, node: &NodeRef, e: &Entry, want: usize) -> Result<(u32, usize)> {
+        if (self.walked.first, self.walked.start) != (e.overflow, e.start) {
+            self.walked = Walked {
+                first: e.overflow,
+                start: e.start,
+                pages: vec![(e.overflow, usize::from(e.local))],
+            };
+        }
+        let known = self.walked.pages.partition_point(|(_, at)| *at <= want);
+        let (mut page, mut at) = self.walked.pages[known.max(1) - 1];
+        loop {
+            let part = self.chain_page(page, node.tree, node.page)?;
+            let size = part.data().len();
+            if size == 0 {
                 return Err(Error::Damaged {
                     page: node.page,
                     what: "its overflow chain is empty",
                 });
             }
-            if want < at + data.len() {
-                let n = (at + data.len() - want).min(buf.len() - done);
-                buf[done..done + n].copy_from_slice(&data[want - at..want - at + n]);
-                done += n;
+            if want < at + size {
+                return Ok((page, at));
             }
-            at += data.len();
-            page = part.next;
+            (page, at) = (part.next, at + size);
+            if self.walked.pages.last().is_none_or(|(_, last)| *last < at) {
+                self.walked.pages.push((page, at));
+            }
         }
-        Ok(())
+    }
+
+    /// Changes a part of a payload where it stands. False, and nothing has changed, if an earlier
+    /// version has it too: then the whole payload must be written again.
+    pub(crate) fn overwrite_payload(
+        &mut self,
+        page: u32,
+        index: usize,
+        offset: usize,
+        data: &[u8],
+    ) -> Result<bool> {
+        let m = self.version()?;
+        let node = self.node(page)?;
+        let e = node.entries()[index];
+        let end = offset.checked_add(data.len());
+        if end.is_none_or(|end| end > e.total as usize) {
+            return Err(Error::TooBig("the part of the value that was to change"));
+        }
+        if e.start != m {
+            return Ok(false);
+        }
+        let mut local = node.local(&e).to_vec();
+        let mut done = 0;
+        if offset < local.len() {
+            done = data.len().min(local.len() - offset);
+            local[offset..offset + done].copy_from_slice(&data[..done]);
+            let changed = self.node_mut(page)?;
+            changed.remove(index);
+            changed.insert(index, e, &local);
+        }
+        while done < data.len() {
+            let want = offset + done;
+            let (part, at) = self.chain_page_with(&node, &e, want)?;
+            if !self.txn()?.own.contains(&part) {
+                return Err(Error::Damaged {
+                    page: node.page,
+                    what: "its overflow chain is older than its entry",
+                });
+            }
+            let bytes = &mut self.node_mut(part)?.data_mut()[want - at..];
+            let n = bytes.len().min(data.len() - done);
+            bytes[..n].copy_from_slice(&data[done..done + n]);
+            done += n;
+            self.spill_if_needed()?;
+        }
+        self.changed(node.tree);
+        Ok(true)
     }
 
     /// The whole payload, or its first `len` bytes. The code does not trust its length on disk

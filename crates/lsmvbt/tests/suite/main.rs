@@ -16,6 +16,7 @@ mod map;
 mod marks;
 mod model;
 mod pages;
+mod parts;
 mod pins;
 mod processes;
 mod random;
