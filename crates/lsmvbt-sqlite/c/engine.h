@@ -87,8 +87,9 @@ void lsmvbt_set_synchronous(EngineDb*, int level, int fullfsync);
 /* Pages that the connection holds in memory, at most. */
 void lsmvbt_set_cache_pages(EngineDb*, unsigned int pages);
 
-/* The 16 numbers of the header, and one that changes with other connections' commits. */
-int lsmvbt_meta(EngineDb*, int index, unsigned int *value);
+/* The 16 numbers of the header, and one that changes with other connections' commits. On an error
+** nothing is written to values. */
+int lsmvbt_metas(EngineDb*, unsigned int values[16]);
 int lsmvbt_set_meta(EngineDb*, int index, unsigned int value);
 unsigned int lsmvbt_data_version(EngineDb*);
 

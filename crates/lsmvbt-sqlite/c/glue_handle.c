@@ -8,6 +8,23 @@ static void glueSetTransaction(Btree *p, int inTrans){
   p->pBt->nTransaction = inTrans!=TRANS_NONE;
 }
 
+/* Begins a transaction in the engine, and reads the header's numbers. SQLite asks for them through
+** sqlite3BtreeGetMeta(), which cannot return an error. A wrong answer of 0 would be an empty
+** database, or one in another encoding. */
+static int glueBegin(Btree *p, int wrflag){
+  GlueBtree *pGlue = GLUE(p);
+  int rc = lsmvbt_begin(pGlue->pEngine, wrflag);
+  if( rc!=SQLITE_OK ) return rc;
+  rc = lsmvbt_metas(pGlue->pEngine, pGlue->aMeta);
+  if( rc!=SQLITE_OK ){
+    if( wrflag ) lsmvbt_rollback(pGlue->pEngine);
+    if( p->inTrans==TRANS_NONE ) lsmvbt_end_read(pGlue->pEngine);
+    return rc;
+  }
+  memcpy(pGlue->aBase, pGlue->aMeta, sizeof(pGlue->aBase));
+  return SQLITE_OK;
+}
+
 /* While a database is made, stock SQLite's locks keep stock connections out of the empty file. Its
 ** own code has already handled a journal next to the file. */
 static int glueBeginNew(Btree *p){
@@ -16,7 +33,7 @@ static int glueBeginNew(Btree *p){
   if( rc!=SQLITE_OK ) return rc;
   rc = sqlite3PagerBegin(pPager, 1, 0);
   if( rc==SQLITE_OK ){
-    rc = lsmvbt_is_new(GLUE(p)->pEngine) ? lsmvbt_begin(GLUE(p)->pEngine, 1) : SQLITE_BUSY;
+    rc = lsmvbt_is_new(GLUE(p)->pEngine) ? glueBegin(p, 1) : SQLITE_BUSY;
   }
   pagerUnlockIfUnused(pPager);
   return rc;
@@ -34,19 +51,15 @@ static int glueBeginTrans(Btree *p, int wrflag, int *pSchemaVersion){
       if( wrflag && lsmvbt_is_new(pGlue->pEngine) ){
         rc = glueBeginNew(p);
       }else{
-        rc = lsmvbt_begin(pGlue->pEngine, wrflag!=0);
+        rc = glueBegin(p, wrflag!=0);
       }
       if( rc==SQLITE_BUSY_SNAPSHOT && p->inTrans==TRANS_NONE ) rc = SQLITE_BUSY;
     }while( (rc&0xFF)==SQLITE_BUSY && p->inTrans==TRANS_NONE && btreeInvokeBusyHandler(p->pBt) );
     if( rc!=SQLITE_OK ) return rc;
     glueSetTransaction(p, wrflag ? TRANS_WRITE : TRANS_READ);
   }
-  if( pSchemaVersion ){
-    u32 iCookie = 0;
-    rc = lsmvbt_meta(pGlue->pEngine, BTREE_SCHEMA_VERSION, &iCookie);
-    *pSchemaVersion = (int)iCookie;
-  }
-  if( rc==SQLITE_OK && wrflag ) rc = lsmvbt_savepoint_open(pGlue->pEngine, p->db->nSavepoint);
+  if( pSchemaVersion ) *pSchemaVersion = (int)pGlue->aMeta[BTREE_SCHEMA_VERSION];
+  if( wrflag ) rc = lsmvbt_savepoint_open(pGlue->pEngine, p->db->nSavepoint);
   return rc;
 }
 
@@ -103,7 +116,10 @@ static int glueCommitPhaseTwo(Btree *p, int bCleanup){
     int rc;
     glueSaveOrFault(p->pBt);
     rc = lsmvbt_commit(GLUE(p)->pEngine);
-    if( rc!=SQLITE_OK && bCleanup==0 ) return rc;
+    if( rc!=SQLITE_OK ){
+      memcpy(GLUE(p)->aMeta, GLUE(p)->aBase, sizeof(GLUE(p)->aMeta));
+      if( bCleanup==0 ) return rc;
+    }
     GLUE(p)->nCommit++;
   }
   glueEndTransaction(p);
@@ -150,6 +166,7 @@ static int glueRollback(Btree *p, int tripCode, int writeOnly){
   if( p->inTrans==TRANS_WRITE ){
     int rc2 = lsmvbt_rollback(GLUE(p)->pEngine);
     if( rc2!=SQLITE_OK ) rc = rc2;
+    memcpy(GLUE(p)->aMeta, GLUE(p)->aBase, sizeof(GLUE(p)->aMeta));
   }
   glueEndTransaction(p);
   return rc;
@@ -167,23 +184,28 @@ static int glueSavepoint(Btree *p, int op, int iSavepoint){
   if( op==SAVEPOINT_ROLLBACK ){
     int rc = glueSaveAll(p->pBt, 0, 0);
     if( rc!=SQLITE_OK ) return rc;
-    return lsmvbt_savepoint_rollback(GLUE(p)->pEngine, iSavepoint);
+    rc = lsmvbt_savepoint_rollback(GLUE(p)->pEngine, iSavepoint);
+    if( rc==SQLITE_OK ) rc = lsmvbt_metas(GLUE(p)->pEngine, GLUE(p)->aMeta);
+    return rc;
   }
   return lsmvbt_savepoint_release(GLUE(p)->pEngine, iSavepoint);
 }
 
 static void glueGetMeta(Btree *p, int idx, u32 *pMeta){
-  *pMeta = 0;
+  assert( p->inTrans>TRANS_NONE );
   if( idx==BTREE_DATA_VERSION ){
     *pMeta = lsmvbt_data_version(GLUE(p)->pEngine);
-  }else if( idx!=BTREE_FREE_PAGE_COUNT ){
-    (void)lsmvbt_meta(GLUE(p)->pEngine, idx, pMeta);
+  }else{
+    *pMeta = idx==BTREE_FREE_PAGE_COUNT ? 0 : GLUE(p)->aMeta[idx];
   }
 }
 
 static int glueUpdateMeta(Btree *p, int idx, u32 iMeta){
+  int rc;
   assert( p->inTrans==TRANS_WRITE );
-  return lsmvbt_set_meta(GLUE(p)->pEngine, idx, iMeta);
+  rc = lsmvbt_set_meta(GLUE(p)->pEngine, idx, iMeta);
+  if( rc==SQLITE_OK ) GLUE(p)->aMeta[idx] = iMeta;
+  return rc;
 }
 
 /* SQLite rejects each root above this. */

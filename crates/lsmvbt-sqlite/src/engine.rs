@@ -308,11 +308,12 @@ pub trait Connection: Send {
     /// The engine's errors.
     fn release(&mut self, number: usize) -> Result<()>;
 
-    /// One of 16 numbers.
+    /// The 16 numbers of the database. SQLite asks for them where it takes no error, so the C part
+    /// reads them when a transaction begins.
     ///
     /// # Errors
     /// The engine's errors.
-    fn meta(&mut self, index: usize) -> Result<u32>;
+    fn metas(&mut self) -> Result<[u32; 16]>;
 
     /// Sets one of the 16 numbers.
     ///

@@ -418,8 +418,8 @@ impl Connection for Session {
         self.db.release(number).map_err(error)
     }
 
-    fn meta(&mut self, index: usize) -> Result<u32> {
-        self.db.meta(self.view, index).map_err(error)
+    fn metas(&mut self) -> Result<[u32; 16]> {
+        self.db.metas(self.view).map_err(error)
     }
 
     fn set_meta(&mut self, index: usize, value: u32) -> Result<()> {

@@ -196,6 +196,11 @@ impl Db {
         self.core.meta(view.0, index)
     }
 
+    /// All of these numbers, in one look at their page.
+    pub fn metas(&mut self, view: Version) -> Result<[u32; METAS]> {
+        self.core.metas(view.0)
+    }
+
     /// Entries of a tree, counted one leaf at a time.
     pub fn count(&mut self, view: Version, tree: TreeId) -> Result<u64> {
         self.core.count(view.0, tree.0)

@@ -249,14 +249,13 @@ unsafe extern "C" fn lsmvbt_set_cache_pages(db: *mut Handle, pages: c_uint) {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn lsmvbt_meta(db: *mut Handle, index: c_int, value: *mut c_uint) -> c_int {
-    let index = usize::try_from(index).unwrap_or(usize::MAX);
-    // SAFETY: a connection; `value` may be written.
+unsafe extern "C" fn lsmvbt_metas(db: *mut Handle, values: *mut [c_uint; 16]) -> c_int {
+    // SAFETY: a connection; `values` may be written.
     unsafe {
-        giving(db, value, |inner| {
+        giving(db, values, |inner| {
             inner
                 .connection()
-                .map_or(Ok(0), |connection| connection.meta(index))
+                .map_or(Ok([0; 16]), |connection| connection.metas())
         })
     }
 }

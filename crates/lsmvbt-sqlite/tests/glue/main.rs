@@ -6,6 +6,7 @@ mod areas;
 mod connections;
 mod differential;
 mod full;
+mod header;
 mod model;
 mod order;
 mod pragmas;

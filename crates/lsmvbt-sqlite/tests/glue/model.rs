@@ -5,6 +5,7 @@
 //! The data live as long as the process. The file holds 16 bytes, by which the glue knows its
 //! engine.
 
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -25,6 +26,15 @@ const MAGIC: &[u8; 16] = b"glue test model\0";
 pub fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| lsmvbt_sqlite::register(Box::new(Model::default())));
+}
+
+thread_local! {
+    static FAILS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The next look of this thread at a database's header fails.
+pub fn fail_at_the_header() {
+    FAILS.set(true);
 }
 
 #[derive(Default)]
@@ -378,9 +388,12 @@ impl Connection for Session {
         Ok(())
     }
 
-    fn meta(&mut self, index: usize) -> Result<u32> {
+    fn metas(&mut self) -> Result<[u32; 16]> {
         assert!(self.mode != Mode::Idle);
-        Ok(self.view.meta[index])
+        match FAILS.take() {
+            true => Err(Error::Io("the header cannot be read".to_owned())),
+            false => Ok(self.view.meta),
+        }
     }
 
     fn set_meta(&mut self, index: usize, value: u32) -> Result<()> {

@@ -93,6 +93,19 @@ impl Core {
         Ok(roots)
     }
 
+    /// All meta values at a version.
+    pub(crate) fn metas(&mut self, view: u64) -> Result<[u32; METAS]> {
+        let directory = self.catalog_node(DIRECTORY)?;
+        let mut metas = [0; METAS];
+        for e in directory.entries().iter().filter(|e| e.visible(view)) {
+            let index = usize::try_from(-1 - e.key).unwrap_or(METAS);
+            if let Some(meta) = metas.get_mut(index) {
+                *meta = e.child;
+            }
+        }
+        Ok(metas)
+    }
+
     /// A meta value at a version.
     pub(crate) fn meta(&mut self, view: u64, index: usize) -> Result<u32> {
         let directory = self.catalog_node(DIRECTORY)?;
