@@ -84,7 +84,7 @@ impl Engine for Lsmvbt {
 /// Makes tree 1, the schema's table. It always exists, except in a new database and in one whose
 /// making was cut short. True if this call made it.
 fn make_schema(db: &mut Db) -> Result<bool> {
-    let is_there = |db: &mut Db, view| Ok(!db.trees(view).map_err(error)?.is_empty());
+    let is_there = |db: &mut Db, view| Ok(!db.tree_ids(view).map_err(error)?.is_empty());
     let newest = db.snapshot().map_err(error)?;
     if is_there(db, newest.version())? {
         return Ok(false);
@@ -453,8 +453,8 @@ impl Connection for Session {
     }
 
     fn last_tree(&mut self) -> Result<u32> {
-        let trees = self.db.trees(self.view).map_err(error)?;
-        let last = trees.iter().map(|(tree, _)| tree.0).max().unwrap_or(SCHEMA);
+        let trees = self.db.tree_ids(self.view).map_err(error)?;
+        let last = trees.last().map_or(SCHEMA, |tree| tree.0);
         Ok(last.max(self.db.status().map_err(error)?.pages))
     }
 

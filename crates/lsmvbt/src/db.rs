@@ -188,6 +188,12 @@ impl Db {
         Ok(trees)
     }
 
+    /// The numbers of all trees of a version, in order. Reads the catalog only.
+    pub fn tree_ids(&mut self, view: Version) -> Result<Vec<TreeId>> {
+        let roots = self.core.roots(view.0)?;
+        Ok(roots.into_iter().map(|(tree, _)| TreeId(tree)).collect())
+    }
+
     /// One of 16 numbers that are versioned with the data (`index` 0 to 15). Never set: 0.
     pub fn meta(&mut self, view: Version, index: usize) -> Result<u32> {
         if index >= METAS {

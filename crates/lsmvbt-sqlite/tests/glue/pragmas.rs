@@ -106,6 +106,27 @@ fn history_is_remembered_and_not_changed_within_a_transaction() {
     assert_eq!(one(&a, "SELECT count(*) FROM t"), "1");
 }
 
+/// The root of each tree is read when it is used.
+#[test]
+fn opening_reads_the_schema_and_not_every_table() {
+    let setup = Setup::new();
+    let a = setup.open("x", ENGINE);
+    run(&a, "BEGIN");
+    for i in 0..300 {
+        run(&a, &format!("CREATE TABLE t{i}(x)"));
+    }
+    run(&a, "COMMIT");
+    drop(a);
+    let a = setup.open("x", ENGINE);
+    assert_eq!(one(&a, "SELECT count(*) FROM t7"), "0");
+    let status = one(&a, "PRAGMA onewrite_status").replace('\'', "''");
+    let read = one(
+        &a,
+        &format!("SELECT json_extract('{status}', '$.pages_read')"),
+    );
+    assert!(number(&read) < 40, "{read}");
+}
+
 #[test]
 fn the_status_is_json_and_says_what_is_in_force() {
     let setup = Setup::new();
