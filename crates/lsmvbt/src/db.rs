@@ -451,6 +451,17 @@ impl Db {
         self.core.cache.set_limit(pages);
     }
 
+    /// Changes [`Options::recovery_pages`] of this handle. It holds from the next time on that this
+    /// handle chooses the size of regions.
+    pub fn set_recovery_pages(&mut self, pages: u32) {
+        self.core.options.recovery_pages = pages;
+    }
+
+    /// [`Options::recovery_pages`] of this handle.
+    pub fn recovery_pages(&self) -> u32 {
+        self.core.options.recovery_pages
+    }
+
     /// Changes [`Options::later`] of this handle.
     pub fn set_later(&mut self, later: Duration) {
         self.core.options.later = later;

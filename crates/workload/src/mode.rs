@@ -183,6 +183,13 @@ const LSMVBT_KEYS: &[Key] = &[
         values: Values::OneOf(Cow::Borrowed(&["on", "off"])),
     },
     Key {
+        name: "recovery_pages",
+        pragma: "lsmvbt_recovery_pages",
+        values: Values::OneOf(Cow::Borrowed(&[
+            "64", "256", "1024", "4096", "65536", "1048576",
+        ])),
+    },
+    Key {
         name: "redistribution",
         pragma: "lsmvbt_redistribution",
         values: Values::OneOf(Cow::Borrowed(&["on", "off"])),

@@ -9,6 +9,9 @@ use lsmvbt::{Optimizations, Torn, Version};
 use super::{Session, error};
 use crate::engine::{Error, Result};
 
+/// Pages that recovery may always read: those of some commits.
+const FEWEST_PAGES: u32 = 64;
+
 /// Percent of a node that can be reserved at most.
 const MOST_RESERVED: u8 = 40;
 
@@ -22,6 +25,7 @@ impl Session {
             "lsmvbt_version" => self.version(value)?,
             "lsmvbt_torn" => self.torn(value)?,
             "lsmvbt_reclaim" => self.reclaim()?,
+            "lsmvbt_recovery_pages" => self.recovery_pages(value)?,
             _ => match self.switch(name, value)? {
                 Some(answer) => answer,
                 None => return Ok(None),
@@ -84,6 +88,17 @@ impl Session {
         Ok(self.db.reclaim().map_err(error)?.to_string())
     }
 
+    /// Pages that recovery reads at most.
+    fn recovery_pages(&mut self, value: Option<&str>) -> Result<String> {
+        if let Some(value) = value {
+            self.outside()?;
+            let pages = value.parse().ok().filter(|pages| *pages >= FEWEST_PAGES);
+            let pages = pages.ok_or_else(|| refused("it is a number of pages, 64 or more"))?;
+            self.db.set_recovery_pages(pages);
+        }
+        Ok(self.db.recovery_pages().to_string())
+    }
+
     /// One of the five optimizations.
     fn switch(&mut self, name: &str, value: Option<&str>) -> Result<Option<String>> {
         let mut all = self.optimizations;
@@ -127,6 +142,7 @@ impl Session {
             ("pages", Some(status.pages.into())),
             ("free_pages", Some(status.free_pages.into())),
             ("marked_regions", Some(status.marked_regions.into())),
+            ("recovery_pages", Some(self.db.recovery_pages().into())),
             ("commits", Some(stats.commits)),
             ("pages_written", Some(stats.pages_written)),
             ("slot_pages_written", Some(stats.slot_pages_written)),

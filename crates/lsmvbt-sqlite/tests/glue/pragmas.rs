@@ -106,6 +106,51 @@ fn history_is_remembered_and_not_changed_within_a_transaction() {
     assert_eq!(one(&a, "SELECT count(*) FROM t"), "1");
 }
 
+/// A commit to a page of its own writes a page of the header as well where recovery may not read the
+/// whole file, and recovery reads less.
+#[test]
+fn the_pages_that_recovery_reads_are_a_choice_between_a_commit_and_recovery() {
+    let setup = Setup::new();
+    let count = |connection: &Connection, name: &str| {
+        let status = one(connection, "PRAGMA onewrite_status").replace('\'', "''");
+        let json = format!("SELECT json_extract('{status}', '$.{name}')");
+        number(&one(connection, &json))
+    };
+    let a = setup.open("x", ENGINE);
+    run(&a, "CREATE TABLE t(x INTEGER PRIMARY KEY, y)");
+    assert_eq!(one(&a, "PRAGMA lsmvbt_recovery_pages"), "4096");
+    run(
+        &a,
+        "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 4000) \
+         INSERT INTO t SELECT i, zeroblob(500) FROM c",
+    );
+    run(&a, "DELETE FROM t WHERE x % 4 = 0");
+    drop(a);
+    let headers = |pages: u32| {
+        let a = setup.open("x", ENGINE);
+        let set = format!("PRAGMA lsmvbt_recovery_pages = {pages}");
+        assert_eq!(one(&a, &set), pages.to_string());
+        assert_eq!(count(&a, "recovery_pages"), u64::from(pages));
+        run(&a, "UPDATE t SET y = zeroblob(501) WHERE x = 1");
+        let before = count(&a, "header_pages_written");
+        for i in 0..200 {
+            let x = (i * 37) % 1000 * 4 + 1;
+            run(&a, &format!("UPDATE t SET y = zeroblob(502) WHERE x = {x}"));
+        }
+        count(&a, "header_pages_written") - before
+    };
+    let (many, few) = (headers(64), headers(4096));
+    assert!(many > 100 && few < 30, "{many} and {few}");
+    let a = setup.open("x", ENGINE);
+    for wrong in ["63", "-1", "many", "99999999999"] {
+        let set = format!("PRAGMA lsmvbt_recovery_pages = {wrong}");
+        assert_eq!(refused(&a, &set), "it is a number of pages, 64 or more");
+    }
+    run(&a, "BEGIN; SELECT * FROM t");
+    let set = "PRAGMA lsmvbt_recovery_pages = 64";
+    assert_eq!(refused(&a, set), "not within a transaction");
+}
+
 /// The root of each tree is read when it is used.
 #[test]
 fn opening_reads_the_schema_and_not_every_table() {
