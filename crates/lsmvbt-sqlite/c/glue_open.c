@@ -115,6 +115,24 @@ static int glueOpen(
   return SQLITE_OK;
 }
 
+/* A database that is opened with version=N in its URI is read as of that version, and never
+** written. */
+static int glueAsOf(Btree *p, const char *zFilename, int vfsFlags){
+  const char *zVersion = 0;
+  char *zAnswer = 0;
+  int rc;
+  if( vfsFlags & SQLITE_OPEN_URI ) zVersion = sqlite3_uri_parameter(zFilename, "version");
+  if( zVersion==0 ) return SQLITE_OK;
+  p->pBt->btsFlags |= BTS_READ_ONLY;
+  rc = lsmvbt_pragma(GLUE(p)->pEngine, "lsmvbt_version", zVersion, &zAnswer);
+  if( rc==SQLITE_ERROR || rc==SQLITE_NOTFOUND ){
+    sqlite3_log(SQLITE_CANTOPEN, "%s: version=%s: %s", zFilename, zVersion, zAnswer ? zAnswer : "no such thing here");
+    rc = SQLITE_CANTOPEN_BKPT;
+  }
+  sqlite3_free(zAnswer);
+  return rc;
+}
+
 /* The engine releases the file before the pager closes it. */
 static int glueClose(Btree *p){
   GlueBtree *pGlue = GLUE(p);
@@ -152,7 +170,15 @@ SQLITE_PRIVATE int sqlite3BtreeOpen(
   }
   (void)stock_sqlite3BtreeClose(*ppBtree);
   *ppBtree = 0;
-  return rc==SQLITE_OK ? glueOpen(iEngine, pVfs, zFilename, db, ppBtree, flags, vfsFlags) : rc;
+  if( rc==SQLITE_OK ) rc = glueOpen(iEngine, pVfs, zFilename, db, ppBtree, flags, vfsFlags);
+  if( rc==SQLITE_OK ){
+    rc = glueAsOf(*ppBtree, zFilename, vfsFlags);
+    if( rc!=SQLITE_OK ){
+      glueClose(*ppBtree);
+      *ppBtree = 0;
+    }
+  }
+  return rc;
 }
 
 /* Cursors live in memory that SQLite allocates: room for either kind. */

@@ -85,6 +85,75 @@ fn a_chosen_version_is_read_until_it_is_given_up_without_a_history() {
     assert_eq!(one(&a, "PRAGMA integrity_check"), "ok");
 }
 
+/// The same file twice in a connection, once as of an earlier version: what a query says of then, the
+/// rows that differ, and a backup of then while others write.
+#[test]
+fn an_attached_version_is_compared_with_now_and_backed_up() {
+    let setup = Setup::new();
+    let a = setup.open("x", ENGINE);
+    run(&a, "CREATE TABLE t(x INTEGER PRIMARY KEY, y)");
+    assert_eq!(one(&a, "PRAGMA lsmvbt_history = 1000"), "1000");
+    run(&a, "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')");
+    let then = one(&a, "PRAGMA lsmvbt_version");
+    run(
+        &a,
+        "UPDATE t SET y = 'B' WHERE x = 2; DELETE FROM t WHERE x = 3",
+    );
+    run(&a, "INSERT INTO t VALUES (4, 'd')");
+    let attach =
+        |version: &str| format!("ATTACH 'file:{}?version={version}' AS old", setup.path("x"));
+    run(&a, &attach(&then));
+    let rows = |sql: &str| {
+        one(
+            &a,
+            &format!("SELECT group_concat(x || y, ' ') FROM ({sql})"),
+        )
+    };
+    assert_eq!(rows("SELECT * FROM old.t ORDER BY x"), "1a 2b 3c");
+    assert_eq!(rows("SELECT * FROM main.t ORDER BY x"), "1a 2B 4d");
+    assert_eq!(
+        rows("SELECT * FROM main.t EXCEPT SELECT * FROM old.t"),
+        "2B 4d"
+    );
+    assert_eq!(
+        rows("SELECT * FROM old.t EXCEPT SELECT * FROM main.t"),
+        "2b 3c"
+    );
+    // In one transaction with changes, which it does not see.
+    run(&a, "BEGIN; INSERT INTO t SELECT x + 10, y FROM old.t");
+    assert_eq!(
+        refused(&a, "INSERT INTO old.t VALUES (9, 'z')"),
+        "attempt to write a readonly database"
+    );
+    run(&a, "COMMIT");
+    assert_eq!(rows("SELECT * FROM old.t ORDER BY x"), "1a 2b 3c");
+    assert_eq!(one(&a, "PRAGMA integrity_check"), "ok");
+
+    // A backup of then, with commits of others before, during and after.
+    run(&a, "DETACH old");
+    let b = Connection::open(&format!("file:{}?version={then}", setup.path("x"))).expect("then");
+    run(&a, "PRAGMA lsmvbt_history = 0; DELETE FROM t WHERE x = 1");
+    let step = |sql: &str| run(&a, sql);
+    step("INSERT INTO t VALUES (5, 'e')");
+    for engine in ["stock", ENGINE] {
+        let copy = setup.path(&format!("copy.{engine}"));
+        run(&b, &format!("VACUUM INTO 'file:{copy}?engine={engine}'"));
+        step("UPDATE t SET y = y || '!'");
+        let copy = Connection::open(&copy).expect("the copy");
+        assert_eq!(one(&copy, "PRAGMA integrity_check"), "ok");
+        let sql = "SELECT group_concat(x || y, ' ') FROM (SELECT * FROM t ORDER BY x)";
+        assert_eq!(one(&copy, sql), "1a 2b 3c", "{engine}");
+    }
+    assert_eq!(one(&b, "SELECT count(*) FROM t"), "3");
+    drop(b);
+    step("UPDATE t SET y = 'gone'");
+    for version in [then.as_str(), "0x", "99999", "-1"] {
+        let refused = refused(&a, &attach(version));
+        assert!(refused.contains("unable to open database"), "{refused}");
+    }
+    assert_eq!(one(&a, "PRAGMA integrity_check"), "ok");
+}
+
 #[test]
 fn history_is_remembered_and_not_changed_within_a_transaction() {
     let setup = Setup::new();
