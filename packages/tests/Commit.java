@@ -8,11 +8,11 @@ import onewrite.OneWrite;
  * Commits with the package, and is killed; or reads back.
  *
  * <pre>
- *   java -cp ... Commit.java DATABASE write    ends by SIGKILL
- *   java -cp ... Commit.java DATABASE read     ends with 0 if each commit is there
+ *   java -cp ... Commit DATABASE write    ends by SIGKILL
+ *   java -cp ... Commit DATABASE read     ends with 0 if each commit is there
  * </pre>
  *
- * scripts/release resolves the package with Maven and runs it.
+ * scripts/release resolves the package with Maven, compiles this and runs it.
  */
 public class Commit {
     private static final int ROWS = 50;

@@ -5,8 +5,10 @@ import subprocess
 import tarfile
 from pathlib import Path
 
+from . import emulated
 from .common import (
-    BUILT, DIST, LIBRARY, PLACES, ROOT, fail, fresh, licenses, run, sqlite_source, survives_a_kill, version, write_tar,
+    BUILT, DIST, LIBRARY, PLACES, ROOT, c_compiler, fail, fresh, licenses, run, sqlite_source, survives_a_kill, version,
+    write_tar,
 )
 
 TOOLS, TEST_TOOLS = (), ("cc", "pkg-config")
@@ -60,14 +62,14 @@ def test(target):
     """Programs that load the extension, and that are linked with the static library."""
     place = fresh(PLACES / "c")
     library = unpacked(target, place) / "lib"
-    sqlite = sqlite_source()
-    run(["cc", "-O0", "-c", "-o", place / "sqlite3.o", sqlite / "sqlite3.c"])
+    sqlite, compiler, inside = sqlite_source(), c_compiler(target), emulated.inside(target)
+    run([*compiler, "-O0", "-c", "-o", place / "sqlite3.o", sqlite / "sqlite3.c"])
     linked = words_of_pkg_config(library / "pkgconfig")
     for name, words in (("loaded", []), ("linked", ["-DLINKED", *linked])):
         program = place / name
         source = ROOT / "packages/tests/commit.c"
-        run(["cc", f"-I{sqlite}", "-o", program, source, place / "sqlite3.o", *words, "-lm", "-lpthread", "-ldl"])
-        survives_a_kill(f"C, {name}", [program, library / LIBRARY], fresh(place / f"{name}-data"))
+        run([*compiler, f"-I{sqlite}", "-o", program, source, place / "sqlite3.o", *words, "-lm", "-lpthread", "-ldl"])
+        survives_a_kill(f"C, {name}", [*inside, program, library / LIBRARY], fresh(place / f"{name}-data"))
 
 
 def unpacked(target, place):

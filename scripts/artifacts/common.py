@@ -15,6 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DIST = ROOT / "dist"
 # Where cargo builds for a release.
 BUILT = ROOT / "target/dist"
+# The compilers of scripts/release.
+TOOLS = ROOT / "target/release-tools"
 # Where packages are installed.
 PLACES = ROOT / "target/release-test"
 CARGO_HOME = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo"))
@@ -36,15 +38,19 @@ class Target:
     # As readelf says them.
     elf_class: str
     machine: str
-    # The emulator of another machine's programs, and Debian's libraries for it.
+    # The emulator of another machine's programs.
     qemu: str = ""
-    libraries: str = ""
     # musl's loader, which starts programs on a machine with glibc, too.
     loader: str = ""
 
     @property
     def is_musl(self):
         return self.triple.endswith("musl")
+
+    @property
+    def zig(self):
+        """The name that zig has for the triple."""
+        return self.triple.replace("-unknown", "").replace("armv7", "arm")
 
     @property
     def processor(self):
@@ -121,6 +127,16 @@ def survives_a_kill(what, command, place):
         fail(f"{what}: the program that commits ended with {killed.returncode}, not by its kill")
     run([*command, database, "read"], **options)
     print(f"{what}: loaded, committed, killed, read back")
+
+
+def c_compiler(target):
+    """The words of a C compiler for the target: this machine's own, or zig."""
+    if not target.qemu and not target.is_musl:
+        return ["cc"]
+    libc = "" if target.is_musl else f".{GLIBC[0]}.{GLIBC[1]}"
+    return [TOOLS / "bin/python3", "-m", "ziglang", "cc", "-target", f"{target.zig}{libc}",
+            # As other compilers do without optimization.
+            "-fno-sanitize=undefined"]
 
 
 def sqlite_source():

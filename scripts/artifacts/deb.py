@@ -4,10 +4,10 @@ import os
 import shutil
 import subprocess
 
-from . import c
+from . import c, emulated
 from .common import (
-    DIST, GLIBC, LIBRARY, PLACES, ROOT, clean_environment, commit_time, fail, fresh, print_size, run, sqlite_source,
-    survives_a_kill, version,
+    DIST, GLIBC, LIBRARY, PLACES, ROOT, c_compiler, clean_environment, commit_time, fail, fresh, print_size, run,
+    sqlite_source, survives_a_kill, version,
 )
 
 TOOLS, TEST_TOOLS = ("dpkg-deb",), ("dpkg", "dpkg-deb", "cc", "pkg-config", "man")
@@ -153,27 +153,30 @@ def test(target):
     log = place / "var/log/dpkg.log"
     log.parent.mkdir()
     # Nothing else is installed there.
-    run(["dpkg", f"--root={place}", f"--log={log}", "--force-not-root", "--force-depends", "--install", *packages])
+    forced = "--force-not-root,depends,architecture"
+    run(["dpkg", f"--root={place}", f"--log={log}", forced, "--install", *packages])
     libraries = place / "usr/lib" / ARCHITECTURES[target.name][1]
     sqlite, data = sqlite_source(), fresh(PLACES / "deb-data")
-    run(["cc", "-O0", "-fPIC", "-c", "-o", data / "sqlite3.o", sqlite / "sqlite3.c"])
+    compiler, inside = c_compiler(target), emulated.inside(target)
+    run([*compiler, "-O0", "-fPIC", "-c", "-o", data / "sqlite3.o", sqlite / "sqlite3.c"])
     linked = c.words_of_pkg_config(libraries / "pkgconfig")
     for name, words in (("loaded", []), ("linked", ["-DLINKED", *linked])):
         program, source = data / name, ROOT / "packages/tests/commit.c"
-        run(["cc", f"-I{sqlite}", "-o", program, source, data / "sqlite3.o", *words, "-lm", "-lpthread", "-ldl"])
-        survives_a_kill(f"Debian, {name}", [program, libraries / LIBRARY], fresh(data / f"{name}-data"))
-    command = place / "usr/bin/onewrite"
-    run([command, "verify", data / "loaded-data/app.db"], stdout=subprocess.DEVNULL)
-    test_run(command, data)
+        run([*compiler, f"-I{sqlite}", "-o", program, source, data / "sqlite3.o", *words, "-lm", "-lpthread", "-ldl"])
+        survives_a_kill(f"Debian, {name}", [*inside, program, libraries / LIBRARY], fresh(data / f"{name}-data"))
+    command = [*inside, place / "usr/bin/onewrite"]
+    run([*command, "verify", data / "loaded-data/app.db"], stdout=subprocess.DEVNULL)
+    test_run(command, compiler, data)
     test_man_pages(place / "usr/share/man/man1")
 
 
-def test_run(command, data):
+def test_run(command, compiler, data):
     """The installed command finds its libraries. The program leaves its database open."""
     database = data / "plain.db"
-    run(["cc", "-shared", "-o", data / "libsqlite3.so", data / "sqlite3.o"])
-    run(["cc", f"-I{sqlite_source()}", "-o", data / "plain", c.PLAIN, data / "libsqlite3.so", f"-Wl,-rpath,{data}"])
-    run([command, "run", "--", data / "plain", database], env=clean_environment())
+    run([*compiler, "-shared", "-o", data / "libsqlite3.so", data / "sqlite3.o"])
+    sqlite = ["-I", sqlite_source(), data / "libsqlite3.so", f"-Wl,-rpath,{data}"]
+    run([*compiler, "-o", data / "plain", c.PLAIN, *sqlite])
+    run([*command, "run", "--", data / "plain", database], env=clean_environment())
     c.expect_mode("Debian", database)
 
 

@@ -1,6 +1,7 @@
 """The gem of each target: the package's source and the extension."""
 import subprocess
 
+from . import emulated
 from .common import (
     DIST, LIBRARY, PLACES, ROOT, clean_environment, commit_time, fail, fresh, licenses, print_size, run,
     survives_a_kill, version,
@@ -43,11 +44,11 @@ def build(target):
 
 def test(target):
     """Installs the gem into a clean place, where the gem sqlite3 is the system's."""
-    place = fresh(PLACES / "gem")
+    place, inside = fresh(PLACES / "gem"), emulated.inside(target)
     home = place / "home"
-    run(["gem", "install", "--local", "--no-document", "--ignore-dependencies", "--install-dir", home, path(target)],
-        env=clean_environment())
-    ruby = ["env", f"GEM_HOME={home}", "ruby"]
+    run([*inside, "gem", "install", "--local", "--no-document", "--ignore-dependencies", "--install-dir", home,
+         path(target)], env=clean_environment())
+    ruby = [*inside, "env", f"GEM_HOME={home}", "ruby"]
     code = ["-r", "onewrite", "-e", "print OneWrite.loadable_path"]
     found = subprocess.check_output([*ruby, *code], env=clean_environment(), text=True)
     if not found.startswith(f"{home}/"):

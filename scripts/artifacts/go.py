@@ -2,8 +2,10 @@
 import shutil
 import tarfile
 
+from . import emulated
 from .common import (
-    DIST, LIBRARY, PLACES, ROOT, clean_environment, fresh, licenses, run, survives_a_kill, version, write_tar,
+    DIST, LIBRARY, PLACES, ROOT, c_compiler, clean_environment, fresh, licenses, run, survives_a_kill, version,
+    write_tar,
 )
 
 TOOLS, TEST_TOOLS = (), ("go", "gcc")
@@ -43,6 +45,7 @@ def test(target):
     environment = clean_environment(
         GOPATH=place / "path", GOMODCACHE=place / "modules", GOCACHE=ROOT / "target/go-package/cache",
         GOFLAGS="-modcacherw", GOWORK="off", GOTOOLCHAIN="local", CGO_ENABLED=1, CGO_CFLAGS="-O0 -g0",
+        GOARCH=PROCESSORS[target.name], CC=" ".join(map(str, c_compiler(target))),
     )
     for words in (
         ["mod", "init", "app"],
@@ -51,4 +54,4 @@ def test(target):
         ["build", "-o", "commit", "."],
     ):
         run(["go", *words], cwd=app, env=environment)
-    survives_a_kill("the Go module", [app / "commit"], place)
+    survives_a_kill("the Go module", [*emulated.inside(target), app / "commit"], place)

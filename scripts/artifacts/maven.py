@@ -4,6 +4,7 @@ import re
 import shutil
 from pathlib import Path
 
+from . import emulated
 from .common import DIST, LIBRARY, PLACES, ROOT, clean_environment, fresh, print_size, run, survives_a_kill, version
 
 TOOLS = TEST_TOOLS = ("mvn", "javac")
@@ -74,5 +75,6 @@ def test(target):
     (place / "pom.xml").write_text(project)
     jars = place / "jars"
     run(["mvn", *OPTIONS, "-f", place / "pom.xml", f"-DoutputDirectory={jars}", RESOLVE], env=clean_environment())
-    program = ROOT / "packages/tests/Commit.java"
-    survives_a_kill("Maven", ["java", "-cp", f"{jars}/*", program], place)
+    run(["javac", "-cp", f"{jars}/*", "-d", place, ROOT / "packages/tests/Commit.java"])
+    program = ["java", "-cp", f"{jars}/*:{place}", "Commit"]
+    survives_a_kill("Maven", [*emulated.inside(target), *program], place)

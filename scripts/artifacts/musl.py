@@ -1,23 +1,24 @@
 """Tests what was built for musl: by C programs, because no driver of another language runs on musl here."""
 import subprocess
-from pathlib import Path
 
-from . import c, wheel
-from .common import LIBRARY, PLACES, ROOT, clean_environment, fail, fresh, run, sqlite_source, survives_a_kill, version
+from . import c, emulated, wheel
+from .common import (
+    LIBRARY, PLACES, ROOT, c_compiler, clean_environment, fail, fresh, run, sqlite_source, survives_a_kill, version,
+)
 
 COMMIT = ROOT / "packages/tests/commit.c"
 
 
-def test(target, zig_cc):
+def test(target):
     """The command of the wheel starts, and verifies what programs leave that are linked or load the extension."""
-    emulator = [target.qemu] if target.qemu else []
-    command = [*emulator, wheel.installed_command(target)]
+    inside = emulated.inside(target)
+    command = [*inside, wheel.installed_command(target)]
     said = subprocess.check_output([*command, "--version"], text=True)
     if said != f"onewrite {version()}\n":
         fail(f"{target.name}: the command says {said}")
     place, sqlite = fresh(PLACES / target.name), sqlite_source()
     libraries = c.unpacked(target, place) / "lib"
-    compiler = [*zig_cc, "-target", target.triple.replace("-unknown", ""), "-O1", "-fPIC", f"-I{sqlite}"]
+    compiler = [*c_compiler(target), "-O1", "-fPIC", f"-I{sqlite}"]
     # Once for all programs: it takes longer than everything else here.
     run([*compiler, "-c", "-o", place / "sqlite3.o", sqlite / "sqlite3.c"])
 
@@ -25,18 +26,14 @@ def test(target, zig_cc):
         """Compiles a program, and runs it after these words."""
         program, data = place / name, fresh(place / f"{name}-data")
         run([*compiler, "-o", program, COMMIT, place / "sqlite3.o", *words])
-        survives_a_kill(f"{target.name}, {name}", [*emulator, *before, program, libraries / LIBRARY], data)
+        survives_a_kill(f"{target.name}, {name}", [*inside, *before, program, libraries / LIBRARY], data)
         run([*command, "verify", data / "app.db"], stdout=subprocess.DEVNULL)
 
     linked = c.words_of_pkg_config(libraries / "pkgconfig")
     # zig does not link its unwinder by itself, as gcc does.
     commits("linked", ["-static", "-DLINKED", *linked, "-lunwind"], [])
-    if not Path(target.loader).exists():
-        print(f"NOT TESTED: {target.name}: there is no {target.loader} (musl), so nothing loads the extension")
-        return
     commits("loaded", ["-dynamic"], [target.loader])
-    if not emulator:
-        test_run(target, command, compiler, place)
+    test_run(target, command, compiler, place)
 
 
 def test_run(target, command, compiler, place):

