@@ -566,11 +566,12 @@ mod tests {
             error,
             "mode waldio: no variation is called \"lay\"; it takes sync, group_commit, \
              read_durable, group_synch, compression, goal, differences, checkpoint, \
-             background_checkpoint, linger, layout, init, direct_io, stall_log, synchronous, page_size"
+             background_checkpoint, linger, layout, init, direct_io, stall_log, synchronous, page_size, \
+             locking_mode"
         );
         let error = Mode::parse("wal:layout=sector").unwrap_err().to_string();
         assert!(
-            error.ends_with("it takes synchronous, page_size"),
+            error.ends_with("it takes synchronous, page_size, locking_mode"),
             "{error}"
         );
     }
