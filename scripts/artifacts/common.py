@@ -42,10 +42,12 @@ class Target:
     qemu: str = ""
     # musl's loader, which starts programs on a machine with glibc, too.
     loader: str = ""
+    # Rust's standard library is not served for it, so the build compiles that, too.
+    builds_std: bool = False
 
     @property
     def is_musl(self):
-        return self.triple.endswith("musl")
+        return "-musl" in self.triple
 
     @property
     def zig(self):

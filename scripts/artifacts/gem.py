@@ -16,6 +16,7 @@ PLATFORMS = {
     "armv7": "arm-linux-gnu",
     "x86_64-musl": "x86_64-linux-musl",
     "aarch64-musl": "aarch64-linux-musl",
+    "armv7-musl": "arm-linux-musl",
 }
 
 

@@ -13,6 +13,7 @@ const PLATFORMS = [
   { target: 'armv7', name: '@onewrite/linux-arm-gnueabihf', ...ARM, libc: 'glibc' },
   { target: 'x86_64-musl', name: '@onewrite/linux-x64-musl', ...X64, libc: 'musl' },
   { target: 'aarch64-musl', name: '@onewrite/linux-arm64-musl', ...ARM64, libc: 'musl' },
+  { target: 'armv7-musl', name: '@onewrite/linux-arm-musleabihf', ...ARM, libc: 'musl' },
 ];
 
 /** The C library of this process, in npm's words. */

@@ -125,7 +125,7 @@ describe('load', () => {
     const way = 'Name the library in ONEWRITE_EXTENSION_LIBRARY';
     assert.match(lines[0], new RegExp(`no package for the processor ia32 with glibc. ${way}`));
     assert.match(lines[1], new RegExp(`@onewrite/linux-arm-gnueabihf is not installed: .*--include=optional\\). ${way}`));
-    assert.match(lines[2], new RegExp(`no package for the processor arm with musl. ${way}`));
+    assert.match(lines[2], new RegExp(`@onewrite/linux-arm-musleabihf is not installed: .*--include=optional\\). ${way}`));
     assert.match(lines[3], new RegExp(`@onewrite/linux-x64-musl is not installed: .*--include=optional\\). ${way}`));
   });
 });

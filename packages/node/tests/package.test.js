@@ -52,7 +52,7 @@ describe('the package', () => {
     for (const words of [['x86', LIBRARY, directory], [PLATFORMS[0].target, LIBRARY], []]) {
       const refused = platformPackage(...words);
       assert.equal(refused.status, 2);
-      assert.match(refused.stderr, /usage: .*x86_64\|aarch64\|armv7\|x86_64-musl\|aarch64-musl LIBRARY DIRECTORY/);
+      assert.match(refused.stderr, /usage: .*x86_64\|aarch64\|armv7\|x86_64-musl\|aarch64-musl\|armv7-musl LIBRARY DIRECTORY/);
     }
     assert.deepEqual(fs.readdirSync(directory), []);
   });
