@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::time;
-use super::words::{UnknownWord, says_off};
+use super::words::UnknownWord;
 
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -32,13 +32,8 @@ impl Linger {
     /// # Errors
     /// Anything else.
     pub fn parse(word: &str) -> Result<Option<Linger>, UnknownWord> {
-        if says_off(word) {
-            return Ok(None);
-        }
-        match time::parse(word) {
-            Some(time) if (SHORTEST..=LONGEST).contains(&time) => Ok(Some(Linger(time))),
-            _ => Err(UnknownWord::new(word, Linger::KNOWN)),
-        }
+        let time = time::setting(word, SHORTEST..=LONGEST, Linger::KNOWN)?;
+        Ok(time.map(Linger))
     }
 }
 

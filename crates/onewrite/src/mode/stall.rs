@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::time;
-use super::words::{UnknownWord, says_off};
+use super::words::UnknownWord;
 
 const SHORTEST: Duration = Duration::from_micros(1);
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -32,13 +32,8 @@ impl StallLimit {
     /// # Errors
     /// Anything else.
     pub fn parse(word: &str) -> Result<Option<StallLimit>, UnknownWord> {
-        if says_off(word) {
-            return Ok(None);
-        }
-        match time::parse(word) {
-            Some(time) if (SHORTEST..=LONGEST).contains(&time) => Ok(Some(StallLimit(time))),
-            _ => Err(UnknownWord::new(word, StallLimit::KNOWN)),
-        }
+        let time = time::setting(word, SHORTEST..=LONGEST, StallLimit::KNOWN)?;
+        Ok(time.map(StallLimit))
     }
 }
 

@@ -315,8 +315,9 @@ impl Database {
         }
     }
 
-    /// Called when a file is opened, and before the first lock. A connection that is being closed may have EXCLUSIVE. And one may
-    /// keep another file open that had this name before. Returns [`closings`].
+    /// Called when a file is opened, and before the first lock. A connection that is being closed may
+    /// have EXCLUSIVE. And one may keep another file open that had this name before. Returns
+    /// [`closings`].
     pub fn await_lingering(&self) -> u64 {
         let is_own = self.serves(Service::Lingers);
         if COUNT.load(Ordering::Acquire) > 0 && !is_own {
