@@ -62,11 +62,13 @@ class Load(Place):
         library = pathlib.Path(self.directory, "libonewrite.so")
         whole = pathlib.Path(onewrite.loadable_path()).read_bytes()
         name, number = ("x86_64", 62) if whole[18] == 183 else ("aarch64", 183)
+        # The class of this file stays (ELF's fifth byte).
+        bits = 64 if whole[4] == 2 else 32
         way_out = "install onewrite again, or name another library in ONEWRITE_EXTENSION_LIBRARY"
         for reason, contents in {
             "it is no shared library": b"no library",
             "it is cut short": whole[:-1],
-            f"it is for {name}, 64 bits, and this Python is for .+": whole[:18] + bytes([number]) + whole[19:],
+            f"it is for {name}, {bits} bits, and this Python is for .+": whole[:18] + bytes([number]) + whole[19:],
         }.items():
             library.write_bytes(contents)
             for way in ("_load_by_ctypes()", "load()"):
