@@ -210,4 +210,15 @@ impl Io {
         self.issued_ns
             .map(|issued| self.completed_ns.saturating_sub(issued))
     }
+
+    /// Nanoseconds from the block layer to the device.
+    pub fn queue_ns(&self) -> Option<u64> {
+        Some(self.issued_ns?.saturating_sub(self.queued_ns?))
+    }
+
+    /// Nanoseconds from the block layer to its completion.
+    pub fn whole_ns(&self) -> Option<u64> {
+        self.queued_ns
+            .map(|queued| self.completed_ns.saturating_sub(queued))
+    }
 }

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use crate::device::SECTOR_BYTES;
 use crate::io::{FileId, Io, Kind, Op, Owner, Piece, TaskId};
+use crate::seeks::{self, Seeks};
+use crate::times::{Taken, Times};
 use crate::trace::{Mark, Recording};
 
 /// Amounts of moved data.
@@ -62,38 +64,6 @@ impl Moved {
     }
 }
 
-/// How long something took, in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Latency {
-    /// How many were measured.
-    pub count: u64,
-    /// Half took no longer.
-    pub p50_ns: u64,
-    /// 90 of 100 took no longer.
-    pub p90_ns: u64,
-    /// 99 of 100 took no longer.
-    pub p99_ns: u64,
-    /// The longest.
-    pub max_ns: u64,
-}
-
-impl Latency {
-    fn of(mut all: Vec<u64>) -> Option<Self> {
-        all.sort_unstable();
-        let at = |share: usize| {
-            let rank = (all.len() * share).div_ceil(100).max(1);
-            all.get(rank - 1).copied()
-        };
-        Some(Self {
-            count: all.len() as u64,
-            p50_ns: at(50)?,
-            p90_ns: at(90)?,
-            p99_ns: at(99)?,
-            max_ns: all.last().copied()?,
-        })
-    }
-}
-
 /// A figure of the trace next to the device's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checked {
@@ -123,10 +93,10 @@ pub struct Summary {
     /// Tasks, those that wrote most first; `None` for I/O that was asked for before the trace
     /// began.
     pub by_task: Vec<(Option<TaskId>, Moved)>,
-    /// From issue to completion, by operation.
-    pub latency: Vec<(Op, Latency)>,
-    /// From issue to completion of writes, by the kind that they begin with.
-    pub write_latency: Vec<(Kind, Latency)>,
+    /// How long they took.
+    pub times: Taken,
+    /// How far the device jumps to them, by operation.
+    pub seeks: Vec<(Op, Seeks)>,
     /// Each of the device's counters next to the same sum over the trace.
     pub checks: Vec<Checked>,
 }
@@ -168,7 +138,8 @@ impl Recording {
         for io in self.between(from, to) {
             sums.add(self, io);
         }
-        sums.summary(from, to)
+        let seeks = seeks::of(self.between(from, to));
+        sums.summary(from, to, seeks)
     }
 }
 
@@ -180,8 +151,7 @@ struct Sums {
     kinds: HashMap<Kind, Moved>,
     files: HashMap<FileId, Moved>,
     tasks: HashMap<Option<TaskId>, Moved>,
-    latency: HashMap<Op, Vec<u64>>,
-    write_latency: HashMap<Kind, Vec<u64>>,
+    times: Times,
 }
 
 impl Sums {
@@ -190,16 +160,7 @@ impl Sums {
         let fua = u64::from(io.asked.fua && io.op == Op::Write);
         self.total.add(io.op, 1, io.bytes());
         self.total.fua += fua;
-        let took = match io.op {
-            // It is never issued itself; the flush that it waits for is.
-            Op::FlushRequest => io
-                .queued_ns
-                .map(|queued| io.completed_ns.saturating_sub(queued)),
-            _ => io.device_ns(),
-        };
-        if let Some(took) = took {
-            self.latency.entry(io.op).or_default().push(took);
-        }
+        self.times.add(recording, io);
         if io.op == Op::Flush {
             self.flushes += 1;
             return;
@@ -219,31 +180,16 @@ impl Sums {
             if let Owner::File(file) = piece.owner {
                 add(self.files.entry(file).or_default());
             }
-            if index == 0
-                && io.op == Op::Write
-                && let Some(took) = took
-            {
-                self.write_latency.entry(kind).or_default().push(took);
-            }
         }
     }
 
-    fn summary(mut self, from: &Mark, to: &Mark) -> Summary {
+    fn summary(mut self, from: &Mark, to: &Mark, seeks: Vec<(Op, Seeks)>) -> Summary {
         let checks = self.checks(from, to);
         let by_kind = Kind::ALL.map(|kind| (kind, self.kinds.remove(&kind).unwrap_or_default()));
         let mut by_file: Vec<_> = self.files.into_iter().collect();
         by_file.sort_by_key(|(file, moved)| (std::cmp::Reverse(order(moved)), *file));
         let mut by_task: Vec<_> = self.tasks.into_iter().collect();
         by_task.sort_by_key(|(task, moved)| (std::cmp::Reverse(order(moved)), *task));
-        let latencies = Op::ALL.into_iter().filter_map(|op| {
-            let all = self.latency.remove(&op)?;
-            Some((op, Latency::of(all)?))
-        });
-        let latency = latencies.collect();
-        let write_latencies = Kind::ALL.into_iter().filter_map(|kind| {
-            let all = self.write_latency.remove(&kind)?;
-            Some((kind, Latency::of(all)?))
-        });
         Summary {
             elapsed_ns: to.at_ns.saturating_sub(from.at_ns),
             total: self.total,
@@ -252,8 +198,8 @@ impl Sums {
             by_kind: by_kind.to_vec(),
             by_file,
             by_task,
-            latency,
-            write_latency: write_latencies.collect(),
+            times: self.times.percentiles(),
+            seeks,
             checks,
         }
     }
@@ -304,23 +250,4 @@ impl Sums {
 /// The sort key of lists.
 fn order(moved: &Moved) -> (u64, u64, u64) {
     (moved.write_bytes, moved.read_bytes, moved.discard_bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percentiles_are_figures_that_were_measured() {
-        let all: Vec<u64> = (1..=200).rev().collect();
-        let latency = Latency::of(all).unwrap();
-        assert_eq!(
-            (latency.count, latency.p50_ns, latency.p90_ns),
-            (200, 100, 180)
-        );
-        assert_eq!((latency.p99_ns, latency.max_ns), (198, 200));
-        let one = Latency::of(vec![7]).unwrap();
-        assert_eq!((one.p50_ns, one.p99_ns, one.max_ns), (7, 7, 7));
-        assert_eq!(Latency::of(Vec::new()), None);
-    }
 }

@@ -114,7 +114,7 @@ pub struct Target<'a> {
 }
 
 /// A trace that has ended.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Recording {
     /// The I/Os that the device completed, in that order.
     pub ios: Vec<Io>,

@@ -2,7 +2,8 @@
 //! purpose, its file, its process, and its duration.
 //!
 //! `watch` finds the device and traces it. `insert` runs its own transactions instead of a command.
-//! `report` is the JSON document, and `table` the text for people. `events` is the list of I/Os,
+//! `report` is the JSON document, and `table` the text for people. `show` puts documents of earlier
+//! traces side by side. `events` is the list of I/Os,
 //! and `picture` the drawing. The formats are in docs/trace.md.
 
 mod events;
@@ -10,6 +11,7 @@ mod insert;
 mod page;
 mod picture;
 mod report;
+mod show;
 mod table;
 mod watch;
 
@@ -48,6 +50,10 @@ If a program writes a page without waiting, a thread of the kernel writes it to 
 then counts for that thread. With a command or --insert, earlier writes are synced first. The trace ends when \
 the command has ended: it does not have the data that the file system then still holds in memory.
 
+The time of a request has two stages, as btt prints them: from the block layer's queue to the driver, and \
+from the driver to completion. A request is sequential if it begins where the one before it ended, of any \
+process; otherwise the device seeks.
+
 The figures are compared with the device's own counters (/sys/block/DEVICE/stat). The last line says \
 whether they are equal. Events that the kernel had no room for are reported. A trace needs root, a kernel \
 with tracefs, and ext4, XFS or Btrfs on a disk or partition (no LVM, no RAID).
@@ -60,7 +66,9 @@ Examples:
   onewrite trace --dir /var/lib/app --seconds 10 --plot io.svg
   onewrite trace --scratch ext4 --setup 'sqlite3 a.db \"CREATE TABLE t(x)\"' -- \
 sqlite3 a.db 'INSERT INTO t VALUES (1)'
-  onewrite trace --scratch ext4 --insert delete,wal,onewrite --plot insert.svg";
+  onewrite trace --scratch ext4 --insert delete,wal,onewrite --plot insert.svg
+  onewrite trace --json -- python3 app.py > before.json
+  onewrite trace --show before.json,after.json";
 
 /// The longest trace, in seconds.
 const MOST_SECONDS: f64 = 7.0 * 24.0 * 3600.0;
@@ -69,8 +77,9 @@ const MOST_SECONDS: f64 = 7.0 * 24.0 * 3600.0;
 #[derive(clap::Args, Clone, Debug)]
 #[command(override_usage = "onewrite trace [OPTIONS] -- COMMAND...\n       \
                             onewrite trace [OPTIONS] --seconds N\n       \
-                            onewrite trace [OPTIONS] --insert MODES")]
-#[command(group(ArgGroup::new("what").required(true).args(["command", "seconds", "insert"])))]
+                            onewrite trace [OPTIONS] --insert MODES\n       \
+                            onewrite trace --show FILE,FILE...")]
+#[command(group(ArgGroup::new("what").required(true).args(["command", "seconds", "insert", "show"])))]
 pub struct Args {
     /// Trace the device that holds this directory [default: the current one]
     #[arg(long, conflicts_with_all = ["device", "scratch"])]
@@ -96,6 +105,11 @@ pub struct Args {
     /// Trace rows inserted in these journal modes, separated by commas; with --scratch
     #[arg(long, value_name = "MODES", requires = "scratch")]
     insert: Option<Modes>,
+
+    /// Show the documents of earlier traces (--json) side by side, separated by commas, and trace
+    /// nothing
+    #[arg(long, value_name = "FILES", value_delimiter = ',', conflicts_with_all = ["dir", "device", "scratch", "setup", "per", "events", "plot"])]
+    show: Vec<PathBuf>,
 
     /// Rows that --insert inserts, one a transaction
     #[arg(long, default_value_t = 1, requires = "insert", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -203,6 +217,10 @@ impl Traced {
 /// Traces what the user asked for and reports it. The exit code is that of the command.
 pub fn run(args: &Args) -> Outcome {
     args.output.check()?;
+    if !args.show.is_empty() {
+        show::show(&args.show, &args.output)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     interrupt::install()?;
     if !rustix::process::geteuid().is_root() {
         return Err(

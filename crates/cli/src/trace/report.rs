@@ -1,81 +1,90 @@
 //! The JSON document. Fields may be added, not renamed; docs/trace.md describes them.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
-use onewrite_iotrace::io::TaskId;
-use onewrite_iotrace::summary::{Latency, Moved, Summary};
-use serde::Serialize;
+use onewrite_iotrace::io::{Op, TaskId};
+use onewrite_iotrace::percentiles::Percentiles;
+use onewrite_iotrace::seeks::Seeks;
+use onewrite_iotrace::summary::{Moved, Summary};
+use onewrite_iotrace::times::Stages;
+use serde::{Deserialize, Serialize};
 
 use super::Traced;
 use crate::place;
 
 /// All of it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Report {
-    version: u32,
+    pub(super) version: u32,
     kernel: String,
-    runs: Vec<Run>,
+    pub(super) runs: Vec<Run>,
 }
 
-#[derive(Debug, Serialize)]
-struct Run {
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Run {
     traced: String,
-    mode: Option<String>,
-    filesystem: &'static str,
+    pub(super) mode: Option<String>,
+    filesystem: Cow<'static, str>,
     device: String,
     elapsed_s: f64,
     exact: bool,
     lost_events: u64,
     checks: Vec<Check>,
-    total: Figures,
-    flushes: u64,
+    pub(super) total: Figures,
+    pub(super) flushes: u64,
     failed: u64,
-    by_kind: Vec<OfKind>,
+    pub(super) by_kind: Vec<OfKind>,
     by_file: Vec<OfFile>,
     by_process: Vec<OfProcess>,
     latency_us: Vec<Took>,
     write_latency_us: Vec<Took>,
+    /// Older documents have none.
+    #[serde(default)]
+    pub(super) stages_us: Vec<Stage>,
+    #[serde(default)]
+    pub(super) seeks: Vec<Jumps>,
     per: Option<Per>,
     exit_code: Option<i32>,
     signal: Option<i32>,
     notes: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Check {
-    what: &'static str,
+    what: Cow<'static, str>,
     traced: u64,
     counted: u64,
 }
 
-#[derive(Debug, Serialize)]
-struct Figures {
-    writes: u64,
-    write_bytes: u64,
-    fua: u64,
-    reads: u64,
-    read_bytes: u64,
-    discards: u64,
-    discard_bytes: u64,
-    flush_requests: u64,
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Figures {
+    pub(super) writes: u64,
+    pub(super) write_bytes: u64,
+    pub(super) fua: u64,
+    pub(super) reads: u64,
+    pub(super) read_bytes: u64,
+    pub(super) discards: u64,
+    pub(super) discard_bytes: u64,
+    pub(super) flush_requests: u64,
 }
 
-#[derive(Debug, Serialize)]
-struct OfKind {
-    kind: &'static str,
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct OfKind {
+    pub(super) kind: Cow<'static, str>,
     #[serde(flatten)]
-    figures: Figures,
+    pub(super) figures: Figures,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct OfFile {
     path: String,
-    kind: &'static str,
+    kind: Cow<'static, str>,
     #[serde(flatten)]
     figures: Figures,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct OfProcess {
     /// `None` for requests from before the trace began.
     name: Option<String>,
@@ -86,18 +95,46 @@ struct OfProcess {
 }
 
 /// A latency by request, or by the kind of the written data.
-#[derive(Debug, Serialize)]
-struct Took {
-    of: &'static str,
-    count: u64,
-    p50: f64,
-    p90: f64,
-    p99: f64,
-    max: f64,
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Took {
+    pub(super) of: Cow<'static, str>,
+    pub(super) count: u64,
+    pub(super) p50: f64,
+    pub(super) p90: f64,
+    pub(super) p99: f64,
+    pub(super) max: f64,
+}
+
+/// A part of the time of requests.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Stage {
+    pub(super) stage: Cow<'static, str>,
+    #[serde(flatten)]
+    pub(super) took: Took,
+}
+
+/// How far the device jumps to requests.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Jumps {
+    pub(super) of: Cow<'static, str>,
+    pub(super) requests: u64,
+    pub(super) sequential: u64,
+    pub(super) total_bytes: u64,
+    /// Of those that are not sequential.
+    pub(super) distance_bytes: Option<Distance>,
+}
+
+/// A distance on the device, in bytes.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Distance {
+    pub(super) p50: u64,
+    pub(super) p90: u64,
+    pub(super) p99: u64,
+    pub(super) max: u64,
 }
 
 /// Figures divided by a number.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Per {
     count: u64,
     writes: f64,
@@ -121,11 +158,11 @@ impl Run {
         let summary = traced.summary();
         let files = summary.by_file.iter().map(|(file, moved)| OfFile {
             path: traced.path(*file).to_owned(),
-            kind: kind_of(traced, *file),
+            kind: kind_of(traced, *file).into(),
             figures: Figures::of(moved),
         });
         let by_kind = summary.by_kind.iter().map(|(kind, moved)| OfKind {
-            kind: kind.key(),
+            kind: kind.key().into(),
             figures: Figures::of(moved),
         });
         let processes = processes(traced, &summary)
@@ -137,16 +174,16 @@ impl Run {
                 figures: Figures::of(&process.moved),
             });
         let checks = summary.checks.iter().map(|check| Check {
-            what: check.what,
+            what: check.what.into(),
             traced: check.traced,
             counted: check.counted,
         });
-        let latency = summary.latency.iter();
-        let write_latency = summary.write_latency.iter();
+        let latency = summary.times.latency.iter();
+        let write_latency = summary.times.write_latency.iter();
         Self {
             traced: traced.what.clone(),
             mode: traced.mode.clone(),
-            filesystem: traced.file_system,
+            filesystem: traced.file_system.into(),
             device: traced.device.clone(),
             elapsed_s: summary.elapsed_ns as f64 / 1e9,
             exact: summary.is_exact() && traced.recording.lost == 0,
@@ -162,6 +199,8 @@ impl Run {
             write_latency_us: write_latency
                 .map(|(kind, took)| Took::of(kind.key(), took))
                 .collect(),
+            stages_us: Stage::all(&summary.times.stages),
+            seeks: summary.seeks.iter().map(Jumps::of).collect(),
             per: traced.per.map(|count| Per::of(count, &summary)),
             exit_code: traced.ended.and_then(|ended| ended.code),
             signal: traced.ended.and_then(|ended| ended.signal),
@@ -191,15 +230,57 @@ impl Figures {
 }
 
 impl Took {
-    fn of(of: &'static str, took: &Latency) -> Self {
+    fn of(of: &'static str, took: &Percentiles) -> Self {
         let us = |ns: u64| ns as f64 / 1e3;
         Self {
-            of,
+            of: of.into(),
             count: took.count,
-            p50: us(took.p50_ns),
-            p90: us(took.p90_ns),
-            p99: us(took.p99_ns),
-            max: us(took.max_ns),
+            p50: us(took.p50),
+            p90: us(took.p90),
+            p99: us(took.p99),
+            max: us(took.max),
+        }
+    }
+}
+
+impl Stage {
+    fn all(stages: &[(Op, Stages)]) -> Vec<Self> {
+        let of = |(op, stages): &(Op, Stages)| {
+            let named = named(stages).into_iter();
+            let known = named.filter_map(|(stage, took)| Some((stage, took?)));
+            let op = op.key();
+            let all = known.map(move |(stage, took)| Self {
+                stage: stage.into(),
+                took: Took::of(op, &took),
+            });
+            all.collect::<Vec<_>>()
+        };
+        stages.iter().flat_map(of).collect()
+    }
+}
+
+/// The stages of a request with their names in the document.
+fn named(stages: &Stages) -> [(&'static str, Option<Percentiles>); 3] {
+    [
+        ("queue_to_driver", stages.queue),
+        ("driver_to_completion", stages.device),
+        ("queue_to_completion", stages.whole),
+    ]
+}
+
+impl Jumps {
+    fn of((op, seeks): &(Op, Seeks)) -> Self {
+        Self {
+            of: op.key().into(),
+            requests: seeks.requests,
+            sequential: seeks.sequential,
+            total_bytes: seeks.total_bytes,
+            distance_bytes: seeks.distance.map(|of| Distance {
+                p50: of.p50,
+                p90: of.p90,
+                p99: of.p99,
+                max: of.max,
+            }),
         }
     }
 }

@@ -1,11 +1,12 @@
 //! The report for people.
 
 use onewrite_iotrace::io::{Kind, Op};
-use onewrite_iotrace::summary::{Latency, Moved, Summary};
+use onewrite_iotrace::percentiles::Percentiles;
+use onewrite_iotrace::summary::{Moved, Summary};
 
 use super::Traced;
 use super::report::processes;
-use crate::text_table::TextTable;
+use crate::text_table::{NONE, TextTable};
 
 /// The number of listed files and processes; the JSON document has all.
 const LISTED: usize = 20;
@@ -52,8 +53,9 @@ fn render_one(traced: &Traced) -> String {
     for list in lists.into_iter().flatten() {
         text.push_str(&format!("{list}\n"));
     }
-    if let Some(latency) = latency(&summary) {
-        text.push_str(&format!("{latency}\n"));
+    let times = [latency(&summary), stages(&summary), seeks(&summary)];
+    for table in times.into_iter().flatten() {
+        text.push_str(&format!("{table}\n"));
     }
     text.push_str(&closing(traced, &summary));
     text
@@ -218,28 +220,84 @@ fn latency(summary: &Summary) -> Option<TextTable> {
         "max us",
     ];
     let mut table = TextTable::new(1, header);
-    let mut add = |name: String, took: &Latency| {
-        let figures = [took.p50_ns, took.p90_ns, took.p99_ns, took.max_ns];
+    let mut add = |name: String, took: &Percentiles| {
+        let figures = [took.p50, took.p90, took.p99, took.max];
         let mut row = vec![name, grouped(took.count)];
         row.extend(figures.map(|ns| decimals(ns as f64 / 1e3, 0)));
         table.row(row);
     };
-    for (op, took) in &summary.latency {
-        let name = match op {
-            Op::Read => "read",
-            Op::Write => "write",
-            Op::Discard => "discard",
-            Op::Flush => "flush",
-            Op::FlushRequest => "wait for a flush without data",
-        };
-        add(name.to_owned(), took);
-        if *op == Op::Write && summary.write_latency.len() > 1 {
-            for (kind, took) in &summary.write_latency {
+    for (op, took) in &summary.times.latency {
+        add(label(*op).to_owned(), took);
+        if *op == Op::Write && summary.times.write_latency.len() > 1 {
+            for (kind, took) in &summary.times.write_latency {
                 add(format!("  {}", kind.label()), took);
             }
         }
     }
-    (!summary.latency.is_empty()).then_some(table)
+    (!summary.times.latency.is_empty()).then_some(table)
+}
+
+pub(super) fn label(op: Op) -> &'static str {
+    match op {
+        Op::Read => "read",
+        Op::Write => "write",
+        Op::Discard => "discard",
+        Op::Flush => "flush",
+        Op::FlushRequest => "wait for a flush without data",
+    }
+}
+
+/// Where the time of requests went: before the driver, in the device, and both.
+fn stages(summary: &Summary) -> Option<TextTable> {
+    let header = [
+        "where time went",
+        "queue to\ndriver\np50 us",
+        "\n\np99 us",
+        "driver to\ncompletion\np50 us",
+        "\n\np99 us",
+        "queue to\ncompletion\np50 us",
+        "\n\np99 us",
+    ];
+    let mut table = TextTable::new(1, header);
+    for (op, stages) in &summary.times.stages {
+        let mut row = vec![label(*op).to_owned()];
+        for took in [stages.queue, stages.device, stages.whole] {
+            let us = |of: fn(Percentiles) -> u64| match took {
+                Some(took) => decimals(of(took) as f64 / 1e3, 0),
+                None => NONE.to_owned(),
+            };
+            row.extend([us(|took| took.p50), us(|took| took.p99)]);
+        }
+        table.row(row);
+    }
+    (!table.is_empty()).then_some(table)
+}
+
+/// How far the device jumps from one request to the next.
+fn seeks(summary: &Summary) -> Option<TextTable> {
+    let header = [
+        "seeks to",
+        "requests",
+        "sequential\n%",
+        "p50\nKiB",
+        "p90\nKiB",
+        "max\nKiB",
+    ];
+    let mut table = TextTable::new(1, header);
+    for (op, seeks) in &summary.seeks {
+        let share = seeks.sequential as f64 * 100.0 / seeks.requests.max(1) as f64;
+        let mut row = vec![
+            label(*op).to_owned(),
+            grouped(seeks.requests),
+            decimals(share, 1),
+        ];
+        row.extend(match seeks.distance {
+            Some(of) => [of.p50, of.p90, of.max].map(kib),
+            None => [(); 3].map(|()| NONE.to_owned()),
+        });
+        table.row(row);
+    }
+    (!table.is_empty()).then_some(table)
 }
 
 /// The problems of a trace: failed requests, sums that differ from the device's, lost events.
@@ -296,16 +354,16 @@ fn closing(traced: &Traced, summary: &Summary) -> String {
     text
 }
 
-fn kib(bytes: u64) -> String {
+pub(super) fn kib(bytes: u64) -> String {
     decimals(bytes as f64 / 1024.0, 1)
 }
 
-fn grouped(figure: u64) -> String {
+pub(super) fn grouped(figure: u64) -> String {
     decimals(figure as f64, 0)
 }
 
 /// A number with commas between thousands.
-fn decimals(figure: f64, places: usize) -> String {
+pub(super) fn decimals(figure: f64, places: usize) -> String {
     let text = format!("{figure:.places$}");
     let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
     let mut grouped = String::new();

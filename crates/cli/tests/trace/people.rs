@@ -56,6 +56,99 @@ fn people_get_tables() {
     );
 }
 
+/// A run of sixteen blocks in order and one of sixteen blocks backwards, side by side.
+#[test]
+fn traces_stand_side_by_side_with_seeks_and_stages() {
+    if !can_make(FileSystem::Ext4) {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let setup = "dd if=/dev/zero of=file bs=4096 count=16 conv=fsync && sync";
+    let write = |place: &str| {
+        format!(
+            "for i in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do \
+             dd if=/dev/zero of=file bs=4096 count=1 seek=$(({place})) conv=notrunc oflag=direct; done"
+        )
+    };
+    for (name, place) in [("forwards", "i"), ("backwards", "15-i")] {
+        let args = ["--scratch", "ext4", "--setup", setup, "--", "sh", "-c"];
+        let document = document(&[&args[..], &[&write(place)]].concat());
+        let run = &runs(&document)[0];
+        assert_exact(run);
+        let seeks = list(run, "seeks");
+        let of_writes = seeks.iter().find(|seeks| seeks["of"] == "write");
+        let of_writes = of_writes.expect("writes");
+        // The file system's own blocks can come before, between and after.
+        let sequential = number(&of_writes["sequential"]);
+        match name {
+            "forwards" => assert!(sequential >= 13, "{of_writes}"),
+            _ => assert!(sequential <= 2, "{of_writes}"),
+        }
+        let stages = list(run, "stages_us");
+        for stage in [
+            "queue_to_driver",
+            "driver_to_completion",
+            "queue_to_completion",
+        ] {
+            let found = stages
+                .iter()
+                .find(|of| of["of"] == "write" && of["stage"] == stage);
+            let count = number(&found.unwrap_or_else(|| panic!("{stage} in {stages:?}"))["count"]);
+            assert_eq!(count, number(&run["total"]["writes"]), "{stage}");
+        }
+        let file = dir.path().join(format!("{name}.json"));
+        fs::write(file, document.to_string()).expect("the document");
+    }
+    let files = ["forwards", "backwards"].map(|name| dir.path().join(format!("{name}.json")));
+    let both = files.each_ref().map(|file| path(file)).join(",");
+    let page = dir.path().join("both.html");
+    let output = trace(&["--show", &both, "--html", path(&page)]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let table = text(&output.stdout);
+    for part in [
+        "forwards",
+        "backwards",
+        "write, sequential, %",
+        "written, other file, KiB",
+        "64.0 (1.00)",
+    ] {
+        assert!(table.contains(part), "{part} in {table}");
+    }
+    let page = fs::read_to_string(page).expect("the page");
+    assert!(page.contains("seek distance"));
+    // Both runs, as one document that can be shown again.
+    let again = trace(&["--show", &both, "--json"]);
+    let again: Value = serde_json::from_slice(&again.stdout).expect("a document");
+    assert_eq!(runs(&again).len(), 2);
+}
+
+#[test]
+fn what_is_no_document_of_a_trace_is_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("other.json");
+    for (content, expected) in [
+        ("[]", "`onewrite trace --json` prints the documents"),
+        (
+            r#"{"version": 9, "kernel": "", "runs": []}"#,
+            "its version is 9, not 1",
+        ),
+        (
+            r#"{"version": 1, "kernel": "", "runs": []}"#,
+            "have no trace",
+        ),
+    ] {
+        fs::write(&file, content).expect("the file");
+        let output = trace(&["--show", path(&file)]);
+        let error = text(&output.stderr);
+        assert!(
+            !output.status.success() && error.contains(expected),
+            "{error}"
+        );
+    }
+    let output = trace(&["--show", path(&dir.path().join("missing.json"))]);
+    assert!(text(&output.stderr).contains("missing.json: No such file"));
+}
+
 #[test]
 fn the_exit_code_is_the_commands() {
     if !can_make(FileSystem::Ext4) {
