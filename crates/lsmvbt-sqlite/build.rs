@@ -92,6 +92,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (name, value) in if in_place { AS_BUNDLED } else { DEFINES } {
         build.define(name, *value);
     }
+    // In c/public.c.
+    build.define("SQLITE_EXTRA_INIT", "lsmvbtExtraInit");
     for flag in std::env::var("LSMVBT_SQLITE_CFLAGS")
         .unwrap_or_default()
         .split_whitespace()

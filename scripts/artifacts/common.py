@@ -92,15 +92,24 @@ def licenses():
     return {name: (ROOT / name).read_bytes() for name in LICENSES}
 
 
-def write_tar(path, files):
-    """Writes files, a dictionary of names and contents. The same files give the same bytes."""
+def write_tar(path, files, programs=(), links=()):
+    """Writes files, a dictionary of names and contents. The same files give the same bytes.
+
+    `programs` are names of files that may be executed, `links` pairs of a name and where it points.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     moment = commit_time()
+    entries = [*files.items(), *((name, None) for name, _ in links)]
     with open(path, "wb") as file, gzip.GzipFile("", "wb", 9, file, moment) as compressed:
         with tarfile.open(fileobj=compressed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-            for name, contents in sorted(files.items()):
+            for name, contents in sorted(entries):
                 entry = tarfile.TarInfo(name)
-                entry.size, entry.mtime, entry.mode = len(contents), moment, 0o644
+                entry.mtime, entry.mode = moment, 0o755 if name in programs else 0o644
+                if contents is None:
+                    entry.type, entry.linkname = tarfile.SYMTYPE, dict(links)[name]
+                    archive.addfile(entry)
+                    continue
+                entry.size = len(contents)
                 archive.addfile(entry, io.BytesIO(contents))
     print_size(path)
 

@@ -13,11 +13,12 @@ from .common import (
 
 TOOLS, TEST_TOOLS = (), ()
 SOURCE = ROOT / "packages/python"
+SUMMARY = "Durable SQLite commits in one device write"
 
 
 def make(targets):
     for target in targets:
-        write(target)
+        pack(path(target), "onewrite", files(target))
         print_size(path(target))
 
 
@@ -33,26 +34,26 @@ def files(target):
     for built in (DIST / target.name).iterdir():
         yield f"onewrite/bin/{built.name}", built.read_bytes(), True
     info = f"onewrite-{version()}.dist-info"
-    yield f"{info}/METADATA", metadata().encode(), False
-    yield f"{info}/WHEEL", tags(target).encode(), False
+    yield f"{info}/METADATA", metadata("onewrite", SUMMARY, SOURCE / "README.md").encode(), False
+    yield f"{info}/WHEEL", tags(platforms(target)).encode(), False
     yield f"{info}/entry_points.txt", b"[console_scripts]\nonewrite = onewrite.__main__:main\n", False
     for name, text in licenses().items():
         yield f"{info}/licenses/{name}", text, False
 
 
-def metadata():
+def metadata(name, summary, readme):
     lines = [
         "Metadata-Version: 2.4",
-        "Name: onewrite",
+        f"Name: {name}",
         f"Version: {version()}",
-        "Summary: Durable SQLite commits in one device write",
+        f"Summary: {summary}",
         "License-Expression: MIT OR Apache-2.0",
         "License-File: LICENSE-APACHE",
         "License-File: LICENSE-MIT",
         "Requires-Python: >=3.8",
         "Description-Content-Type: text/markdown",
         "",
-        (SOURCE / "README.md").read_text(),
+        readme.read_text(),
     ]
     return "\n".join(lines)
 
@@ -63,27 +64,28 @@ def platforms(target):
     return [f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{target.wheel}", f"manylinux2014_{target.wheel}"]
 
 
-def tags(target):
-    lines = "".join(f"Tag: py3-none-{platform}\n" for platform in platforms(target))
+def tags(of):
+    lines = "".join(f"Tag: py3-none-{platform}\n" for platform in of)
     return f"Wheel-Version: 1.0\nGenerator: scripts/release\nRoot-Is-Purelib: false\n{lines}"
 
 
-def write(target):
+def pack(into, name, of):
+    """Writes a wheel of this package. `of` are its files without the RECORD, as of `files`."""
     moment = time.gmtime(commit_time())[:6]
     record = []
-    with zipfile.ZipFile(path(target), "w") as wheel:
-        def add(name, contents, is_program):
-            entry = zipfile.ZipInfo(name, moment)
+    with zipfile.ZipFile(into, "w") as wheel:
+        def add(file, contents, is_program):
+            entry = zipfile.ZipInfo(file, moment)
             entry.create_system = 3  # Unix, which has permissions
             entry.external_attr = (0o100755 if is_program else 0o100644) << 16
             wheel.writestr(entry, contents, zipfile.ZIP_DEFLATED, 9)
 
-        for name, contents, is_program in sorted(files(target)):
+        for file, contents, is_program in sorted(of):
             digest = base64.urlsafe_b64encode(hashlib.sha256(contents).digest()).rstrip(b"=").decode()
-            record.append(f"{name},sha256={digest},{len(contents)}\n")
-            add(name, contents, is_program)
-        name = f"onewrite-{version()}.dist-info/RECORD"
-        add(name, "".join([*record, f"{name},,\n"]).encode(), False)
+            record.append(f"{file},sha256={digest},{len(contents)}\n")
+            add(file, contents, is_program)
+        file = f"{name}-{version()}.dist-info/RECORD"
+        add(file, "".join([*record, f"{file},,\n"]).encode(), False)
 
 
 def installed_command(target):

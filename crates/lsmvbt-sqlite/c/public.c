@@ -3,6 +3,16 @@
 ** the other engine's databases. PRAGMA journal_mode chooses the engine.
 */
 
+/*
+** SQLITE_EXTRA_INIT: sqlite3_initialize() calls it at its end. A library that has more to register
+** (crates/libsqlite3) defines the second function.
+*/
+__attribute__((weak)) int onewrite_sqlite3_init(const char*);
+
+int lsmvbtExtraInit(const char *z){
+  return onewrite_sqlite3_init ? onewrite_sqlite3_init(z) : SQLITE_OK;
+}
+
 static int glueIsOurs(sqlite3 *db, const char *zDb){
   Btree *p = sqlite3DbNameToBtree(db, zDb);
   return glueOwns(p);
