@@ -1,4 +1,4 @@
-//! What the databases hold.
+//! The contents of the databases.
 
 /// A database: the SQL that writes it, and what is read from it.
 pub struct Case {

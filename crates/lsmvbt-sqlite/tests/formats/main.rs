@@ -84,7 +84,7 @@ fn every_row_is_there_and_the_database_goes_on() {
     });
 }
 
-/// What was written is in the newest format from then on, and stays whole when it is killed again.
+/// A commit brings the file into the newest format. A read does not.
 #[test]
 fn the_next_commit_is_in_the_newest_format() {
     each(|left, path| {
