@@ -15,10 +15,10 @@ from .common import PLACES, ROOT, fail, fresh, run
 TOOLS = ("apt-get", "dpkg-deb", "unshare")
 SUITE = "bookworm"
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-# The languages, what their tests start, and musl's loader.
+# The languages, what their tests start, and musl's loader. Node for 32-bit ARM needs libatomic.
 PACKAGES = (
-    "coreutils", "dash", "musl", "openjdk-17-jre-headless", "php8.2-cli", "php8.2-sqlite3", "procps", "python3-venv",
-    "ruby", "ruby-sqlite3",
+    "coreutils", "dash", "libatomic1", "musl", "openjdk-17-jre-headless", "php8.2-cli", "php8.2-sqlite3", "procps",
+    "python3-venv", "ruby", "ruby-sqlite3",
 )
 # Debian's names of the machines.
 MACHINES = {"aarch64": "arm64", "armv7": "armhf"}

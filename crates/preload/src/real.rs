@@ -128,7 +128,7 @@ static ONLY: AtomicPtr<Real> = AtomicPtr::new(ptr::null_mut());
 pub fn of_caller() -> Option<&'static Real> {
     // An extension calls through SQLite's own function table, and links no SQLite itself. Then the
     // object that called SQLite, which called the extension, identifies it.
-    let found = callers().find_map(|module| Some((module, find(module, c"sqlite3_step")?)));
+    let found = find_in_callers(|module| Some((module, find(module, c"sqlite3_step")?)));
     let Some((module, probe)) = found else {
         return ALL
             .lock()
@@ -172,42 +172,34 @@ fn object_at(address: *const c_void) -> Option<libc::Dl_info> {
     }
 }
 
-/// Handles of the objects on the stack, the innermost first, without this library; null for the
-/// program itself.
-fn callers() -> impl Iterator<Item = *mut c_void> {
+/// What `look` finds in the objects on the stack, the innermost first, without this library. It gets
+/// their handles: null for the program itself.
+fn find_in_callers<T>(mut look: impl FnMut(*mut c_void) -> Option<T>) -> Option<T> {
     let ours = object_at(of_caller as *const c_void).map(|info| info.dli_fbase);
-    let mut last = ours;
-    stack::addresses().into_iter().filter_map(move |frame| {
-        let object = object_at(frame)?;
+    let (mut last, mut found) = (ours, None);
+    stack::walk(&mut |frame| {
+        let Some(object) = object_at(frame) else {
+            return false;
+        };
         let base = Some(object.dli_fbase);
         let is_new = base != ours && base != last;
         last = base;
-        // SAFETY: the name is the linker's own; the handle stays open.
-        let open =
-            || unsafe { libc::dlopen(object.dli_fname, libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
-        is_new.then(open)
-    })
+        if is_new {
+            let only_if_loaded = libc::RTLD_NOLOAD | libc::RTLD_LAZY;
+            // SAFETY: the name is the linker's own; the handle stays open.
+            found = look(unsafe { libc::dlopen(object.dli_fname, only_if_loaded) });
+        }
+        found.is_some()
+    });
+    found
 }
 
-/// The return addresses on the stack, the innermost first.
-#[cfg(not(target_env = "musl"))]
-mod stack {
-    use std::ffi::c_void;
-    use std::ptr;
-
-    const MOST: usize = 32;
-
-    pub fn addresses() -> Vec<*mut c_void> {
-        let mut frames = vec![ptr::null_mut(); MOST];
-        // SAFETY: room for so many addresses.
-        let depth = unsafe { libc::backtrace(frames.as_mut_ptr(), MOST as i32) };
-        frames.truncate(depth.max(0) as usize);
-        frames
-    }
-}
-
-/// The same with musl, which has no `backtrace`. The standard library brings an unwinder.
-#[cfg(target_env = "musl")]
+/// The return addresses on the stack.
+///
+/// The unwinder is the one that this library is linked with, not glibc's `backtrace`, which takes
+/// that of libgcc. On 32-bit ARM an unwinder asks each frame's own code for the next one, and that
+/// code may belong to another unwinder, which ends the program. So the walk goes no further than
+/// needed: most often to the caller of this library.
 mod stack {
     use std::ffi::{c_int, c_void};
     use std::ptr;
@@ -219,29 +211,67 @@ mod stack {
 
     unsafe extern "C" {
         fn _Unwind_Backtrace(step: Step, argument: *mut c_void) -> c_int;
-        fn _Unwind_GetIP(context: *mut Context) -> usize;
     }
 
     /// `_URC_NO_REASON` and `_URC_END_OF_STACK`.
     const GO_ON: c_int = 0;
     const STOP: c_int = 5;
 
+    struct Walk<'a> {
+        look: &'a mut dyn FnMut(*mut c_void) -> bool,
+        left: usize,
+    }
+
+    #[cfg(not(target_arch = "arm"))]
+    unsafe fn address(context: *mut Context) -> usize {
+        unsafe extern "C" {
+            fn _Unwind_GetIP(context: *mut Context) -> usize;
+        }
+        // SAFETY: the unwinder's context.
+        unsafe { _Unwind_GetIP(context) }
+    }
+
+    /// The same on 32-bit ARM, where `_Unwind_GetIP` is a macro.
+    #[cfg(target_arch = "arm")]
+    unsafe fn address(context: *mut Context) -> usize {
+        unsafe extern "C" {
+            fn _Unwind_VRS_Get(
+                context: *mut Context,
+                class: c_int,
+                register: u32,
+                form: c_int,
+                value: *mut c_void,
+            ) -> c_int;
+        }
+        /// `_UVRSC_CORE` and `_UVRSD_UINT32`.
+        const CORE: c_int = 0;
+        const UINT32: c_int = 0;
+        const PROGRAM_COUNTER: u32 = 15;
+        let mut value = 0u32;
+        // SAFETY: the unwinder's context, and room for a register.
+        unsafe {
+            let value = ptr::from_mut(&mut value).cast();
+            _Unwind_VRS_Get(context, CORE, PROGRAM_COUNTER, UINT32, value);
+        }
+        // Its lowest bit says that the code is Thumb's.
+        value as usize & !1
+    }
+
     /// # Safety
     /// The unwinder calls it, with the argument of `_Unwind_Backtrace`.
     unsafe extern "C" fn step(context: *mut Context, argument: *mut c_void) -> c_int {
         // SAFETY: by this function's contract.
-        unsafe {
-            let frames = &mut *argument.cast::<Vec<*mut c_void>>();
-            frames.push(ptr::with_exposed_provenance_mut(_Unwind_GetIP(context)));
-            if frames.len() < MOST { GO_ON } else { STOP }
-        }
+        let (walk, address) = unsafe { (&mut *argument.cast::<Walk>(), address(context)) };
+        walk.left -= 1;
+        let is_over = (walk.look)(ptr::with_exposed_provenance_mut(address)) || walk.left == 0;
+        if is_over { STOP } else { GO_ON }
     }
 
-    pub fn addresses() -> Vec<*mut c_void> {
-        let mut frames: Vec<*mut c_void> = Vec::with_capacity(MOST);
+    /// Shows the addresses to `look`, the innermost first, until it returns true.
+    pub fn walk(look: &mut dyn FnMut(*mut c_void) -> bool) {
+        let mut walk = Walk { look, left: MOST };
         // SAFETY: the argument is what `step` takes it for.
-        unsafe { _Unwind_Backtrace(step, ptr::from_mut(&mut frames).cast()) };
-        frames
+        unsafe { _Unwind_Backtrace(step, ptr::from_mut(&mut walk).cast()) };
     }
 }
 
