@@ -95,6 +95,7 @@ with their range; the JSON has for each run those just before and just after it.
   flush=nothing|journal|changed|whole  the map's pages that a flush writes [nothing]
   copies=apart|among-host      where garbage collection copies to [apart]
   map=one-die|striped          the dies that write the map [one-die]
+  gc=greedy|cost-benefit       the block that garbage collection empties [greedy]
   board                        the OpenSSD board: flush=whole,copies=among-host,map=striped,channels=2,ways=4
   nand=openssd|emmc|tlc|FILE   times and endurance [openssd]
   spare=PERCENT                kept back for garbage collection [12]

@@ -9,7 +9,8 @@ use onewrite_flash::nand::timing::Timing;
 use onewrite_flash::nand::{Geometry, Nand, Operations};
 use serde::{Deserialize, Serialize};
 
-use crate::ftl::device::{CopiesArg, FlushArg, MapArg};
+use crate::ftl::choices::Choices;
+use crate::ftl::device::{CopiesArg, FlushArg, MapArg, one_of};
 
 /// Entries of the X-L2P table, which nobody fills.
 const TABLE: u32 = 64;
@@ -52,6 +53,7 @@ pub struct FlashModel {
     copies: CopiesArg,
     /// Dies that the pieces of the page map go to.
     map: MapArg,
+    choices: Choices,
     /// Pages of the write buffer.
     buffer: u32,
     /// Percent of the pages that hold something before the first run.
@@ -83,6 +85,7 @@ impl FlashModel {
             flush: FlushArg::Nothing,
             copies: CopiesArg::Apart,
             map: MapArg::OneDie,
+            choices: Choices::USUAL,
             buffer: 64,
             full: 80,
             time: Time::Real,
@@ -107,7 +110,7 @@ impl FlashModel {
                     Ok(())
                 }
                 _ => Err(
-                    "there is no such option (there are board, and with = nand, flush, copies, map, \
+                    "there is no such option (there are board, and with = nand, flush, copies, map, gc, \
                      spare, full, buffer, channels, ways, page-size, pages-per-block, time)"
                         .to_owned(),
                 ),
@@ -129,7 +132,10 @@ impl FlashModel {
             "ways" => self.ways = within(value, 1, 16)?,
             "page-size" => self.page_bytes = within(value, 512, 65_536)?,
             "pages-per-block" => self.pages_per_block = within(value, 4, 4096)?,
-            _ => return Err("there is no such option".to_owned()),
+            _ => {
+                let chosen = self.choices.set(key, value);
+                return chosen.unwrap_or_else(|| Err("there is no such option".to_owned()));
+            }
         }
         Ok(())
     }
@@ -152,9 +158,10 @@ impl FlashModel {
         };
         let dies = self.channels * self.ways;
         format!(
-            "NAND {}, {dies} die{}, {flush}{map}, {copies}, {} % spare, {} % full",
+            "NAND {}, {dies} die{}, {flush}{map}, {copies}{}, {} % spare, {} % full",
             self.nand,
             if dies == 1 { "" } else { "s" },
+            self.choices.description(),
             self.spare,
             self.full
         )
@@ -172,13 +179,13 @@ impl FlashModel {
             return Err(format!("{bytes} bytes are not whole pages of {page}"));
         }
         let pages = u32::try_from(bytes / page).map_err(|_| "it has too many pages".to_owned())?;
-        let config = Config {
+        let config = self.choices.of(Config {
             table_capacity: TABLE,
             flush: self.flush.into(),
             copies: self.copies.into(),
             map: self.map.into(),
             ..Config::new(pages)
-        };
+        });
         let with = |blocks| {
             let geometry = Geometry {
                 page_bytes: self.page_bytes,
@@ -219,10 +226,6 @@ impl FlashModel {
 
 fn timing(name: &str) -> Result<Timing, String> {
     Timing::find(name).map_err(|error| error.to_string())
-}
-
-fn one_of<T: clap::ValueEnum>(value: &str) -> Result<T, String> {
-    T::from_str(value, false)
 }
 
 fn within(value: &str, least: u32, most: u32) -> Result<u32, String> {
@@ -310,6 +313,9 @@ mod tests {
     #[test]
     fn options_change_the_device_and_mistakes_are_told() {
         let model = |name: &str| FlashModel::find(name).expect("a flash device");
+        let by_benefit = model("ftl:gc=cost-benefit").expect("a model");
+        let said = by_benefit.description();
+        assert!(said.contains("by cost and benefit"), "{said}");
         let board = model("ftl:board,spare=30").expect("a model");
         assert_eq!((board.channels, board.ways, board.spare), (2, 4, 30));
         let said = board.description();
@@ -324,6 +330,7 @@ mod tests {
             ("ftl:what=1", "there is no such option"),
             ("ftl:spare=0", "from 1 to 90"),
             ("ftl:flush=often", "often"),
+            ("ftl:gc=lazy", "lazy"),
             ("ftl:nand=paper", "no NAND is called that"),
         ] {
             let error = model(name).expect_err(name);

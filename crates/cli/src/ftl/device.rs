@@ -12,6 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::choices::Choices;
 use crate::Outcome;
 
 /// The options of `onewrite ftl create`.
@@ -74,6 +75,14 @@ pub struct Shape {
     /// Dies that the pieces of the page map go to (docs/xftl.md)
     #[arg(long, value_enum, default_value_t = MapArg::OneDie)]
     map: MapArg,
+
+    #[command(flatten)]
+    choices: Choices,
+}
+
+/// The value of an option by its name.
+pub fn one_of<T: clap::ValueEnum>(value: &str) -> Result<T, String> {
+    T::from_str(value, false)
 }
 
 /// [`MapGoes`] on the command line.
@@ -152,13 +161,13 @@ impl Shape {
             geometry.with_channels(self.channels, self.ways)
         };
         let units = |mib: u32, unit: u32| ((u64::from(mib) << 20) / u64::from(unit)) as u32;
-        let like = Config {
+        let like = self.choices.of(Config {
             table_capacity: self.table,
             flush: self.flush.into(),
             copies: self.copies.into(),
             map: self.map.into(),
             ..Config::new(units(self.host_mib.unwrap_or(0), self.page_size))
-        };
+        });
         let made = match self.host_mib {
             Some(_) => like
                 .fitting(self.spare, with)

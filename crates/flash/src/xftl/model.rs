@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::ftl::flaw::Flaw;
-use crate::ftl::{Config, CopiesGo, FlushWrites, Ftl, FtlError, Lpn, MapGoes, Tid};
+use crate::ftl::{CollectsBy, Config, CopiesGo, FlushWrites, Ftl, FtlError, Lpn, MapGoes, Tid};
 use crate::nand::timing::Timing;
 use crate::nand::{BlockNo, Geometry, Nand};
 use crate::random::Random;
@@ -55,6 +55,7 @@ impl Make {
             ][random.below(4)],
             copies: [CopiesGo::Apart, CopiesGo::AmongHost][random.below(2)],
             map: [MapGoes::OneDie, MapGoes::Striped][random.below(2)],
+            collects: [CollectsBy::Greedy, CollectsBy::CostBenefit][random.below(2)],
             ..Config::new(0)
         };
         let config = Config::with_spare(&geometry, spare, like).expect("such a device can be");
