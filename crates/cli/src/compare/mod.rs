@@ -100,7 +100,9 @@ with their range; the JSON has for each run those just before and just after it.
   nand=openssd|emmc|tlc|FILE   times and endurance [openssd]
   spare=PERCENT                kept back for garbage collection [12]
   full=PERCENT                 of the pages that hold something before the first run [80]
+  used=programmed|steady       a used device was programmed 1.5 times over, or until amplification is steady [programmed]
   buffer=PAGES                 the write buffer [64]
+  queue=REQUESTS               in flight at most [1]
   channels, ways, page-size, pages-per-block
   time=real|none               whether it takes the flash's time; counts are the same [real]
 

@@ -3,6 +3,7 @@
 //! Without a choice the device is the usual one. `docs/xftl.md` describes each, with its source.
 
 use onewrite_flash::ftl::{CollectsBy, Config};
+use onewrite_flash::used::Until;
 use serde::{Deserialize, Serialize};
 
 use super::device::one_of;
@@ -13,6 +14,10 @@ pub struct Choices {
     /// The block that garbage collection empties (docs/xftl.md)
     #[arg(long, value_enum, default_value_t = GcArg::Greedy)]
     pub gc: GcArg,
+
+    /// The end of the use that fills a device (docs/devices.md)
+    #[arg(long, value_enum, default_value_t = UsedArg::Programmed)]
+    pub used: UsedArg,
 }
 
 /// [`CollectsBy`] on the command line.
@@ -34,14 +39,37 @@ impl From<GcArg> for CollectsBy {
     }
 }
 
+/// [`Until`] on the command line.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UsedArg {
+    /// The NAND was programmed one and a half times over
+    Programmed,
+    /// Write amplification is steady
+    Steady,
+}
+
+impl From<UsedArg> for Until {
+    fn from(used: UsedArg) -> Self {
+        match used {
+            UsedArg::Programmed => Self::Programmed,
+            UsedArg::Steady => Self::Steady,
+        }
+    }
+}
+
 impl Choices {
     /// No choice.
-    pub const USUAL: Self = Self { gc: GcArg::Greedy };
+    pub const USUAL: Self = Self {
+        gc: GcArg::Greedy,
+        used: UsedArg::Programmed,
+    };
 
     /// Sets one by its name in `--device ftl:`. `None` if there is none of that name.
     pub fn set(&mut self, key: &str, value: &str) -> Option<Result<(), String>> {
         match key {
             "gc" => Some(one_of(value).map(|gc| self.gc = gc)),
+            "used" => Some(one_of(value).map(|used| self.used = used)),
             _ => None,
         }
     }
