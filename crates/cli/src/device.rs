@@ -253,7 +253,7 @@ enum Served {
     Flash {
         host: Host,
         disk: Disk,
-        model: FlashModel,
+        model: Box<FlashModel>,
     },
 }
 
@@ -269,7 +269,12 @@ impl Served {
             }
             Model::Flash(model) => {
                 let disk = model.make(setup.bytes)?;
-                let host = Host::new(disk.clone(), &setup.parent).map_err(text)?;
+                let host = match model.queue() {
+                    0 | 1 => Host::new(disk.clone(), &setup.parent),
+                    depth => Host::queued(disk.clone(), depth, &setup.parent),
+                };
+                let host = host.map_err(text)?;
+                let model = Box::new(model);
                 Ok(Self::Flash { host, disk, model })
             }
         }

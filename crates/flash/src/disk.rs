@@ -5,7 +5,7 @@
 //! of it.
 //!
 //! The FTL's time is virtual. With [`Pace::Real`] the caller waits until the FTL would have
-//! answered.
+//! answered. One request waits for the other, unless there is a [`crate::queue`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -13,9 +13,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::ftl::{Ftl, FtlError, Lpn, Recovery};
+use crate::latencies::{ByKind, Latencies};
 use crate::medium::Medium;
 use crate::nand::NandError;
-use crate::used::UseUp;
+use crate::nand::clock::Nanoseconds;
+use crate::queue::{Order, Queue};
+use crate::used::{Until, UseUp};
 
 /// Whether callers wait for virtual time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +45,9 @@ struct State {
     order: VecDeque<Lpn>,
     buffer_pages: usize,
     waiting: Waiting,
+    /// Several requests in flight; `None` is one after the other.
+    queue: Option<Queue>,
+    latencies: ByKind<Latencies>,
 }
 
 /// How far an FTL's clock may be ahead of the real one.
@@ -66,6 +72,13 @@ impl Waiting {
         }
     }
 
+    /// The present in virtual time, if callers wait for it.
+    fn now(&self) -> Option<u64> {
+        let (real, from) = self.since?;
+        let passed = real.elapsed().as_nanos().min(u128::from(u64::MAX)) as u64;
+        Some(from.saturating_add(passed))
+    }
+
     /// The time left to wait, so that real time catches up with the FTL's.
     pub(crate) fn left(&self, ftl: &Ftl) -> Duration {
         let Some((real, from)) = self.since else {
@@ -88,12 +101,28 @@ impl Disk {
             order: VecDeque::new(),
             buffer_pages: buffer_pages.max(1),
             waiting,
+            queue: None,
+            latencies: ByKind::default(),
         };
         Self {
             state: Arc::new(Mutex::new(state)),
             bytes,
             page_bytes,
         }
+    }
+
+    /// The same disk with up to `depth` requests in flight. Callers on as many threads get their
+    /// answers at the same time.
+    pub fn with_queue(self, depth: usize) -> Self {
+        let mut state = self.state();
+        state.queue = state.ftl.as_ref().map(|ftl| Queue::new(ftl, depth));
+        drop(state);
+        self
+    }
+
+    /// The latency of each request so far, in virtual time: from its arrival to its answer.
+    pub fn latencies(&self) -> ByKind<Latencies> {
+        self.state().latencies.clone()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -108,6 +137,7 @@ impl Disk {
     /// From now on callers wait for virtual time.
     pub fn take_time(&self) {
         let mut state = self.state();
+        state.restart_queue();
         if let Some(ftl) = &state.ftl {
             state.waiting = Waiting::new(Pace::Real, ftl);
         }
@@ -118,11 +148,14 @@ impl Disk {
     ///
     /// # Errors
     /// As writes.
-    pub fn use_up(&self, percent: u32, seed: u64) -> io::Result<()> {
-        let steps = self.state().ftl().map(|ftl| UseUp::new(ftl, percent, seed));
+    pub fn use_up(&self, percent: u32, until: Until, seed: u64) -> io::Result<()> {
+        let mut state = self.state();
+        let steps = state.ftl().map(|ftl| UseUp::new(ftl, percent, until, seed));
+        drop(state);
         let mut steps = steps.map_err(io::Error::other)?;
         let mut step = || self.state().ftl().and_then(|ftl| steps.step(ftl));
         while step().map_err(io::Error::other)? {}
+        self.state().restart_queue();
         Ok(())
     }
 
@@ -157,15 +190,23 @@ impl Disk {
         nand.power_on();
         let (ftl, recovery) = Ftl::open(nand, config)?;
         state.ftl = Some(ftl);
+        state.restart_queue();
         Ok(recovery)
     }
 
     /// Does some work, and returns when it would have been done.
-    fn at_pace<T>(&self, work: impl FnOnce(&mut State) -> Result<T, FtlError>) -> io::Result<T> {
+    fn at_pace<T>(
+        &self,
+        kind: fn(&mut ByKind<Latencies>) -> &mut Latencies,
+        order: Order,
+        work: impl FnOnce(&mut State) -> Result<T, FtlError>,
+    ) -> io::Result<T> {
         let (done, wait) = {
             let mut state = self.state();
-            state.arrive();
+            let arrival = state.arrive(order);
             let done = work(&mut state);
+            let took = state.answered(order).saturating_sub(arrival);
+            kind(&mut state.latencies).add(took);
             (done, state.ahead())
         };
         if !wait.is_zero() {
@@ -206,9 +247,36 @@ impl State {
         self.ftl.as_mut().ok_or(FtlError::Nand(NandError::PowerOff))
     }
 
-    fn arrive(&mut self) {
-        if let Some(ftl) = &self.ftl {
-            self.waiting.arrive(ftl);
+    fn restart_queue(&mut self) {
+        if let (Some(queue), Some(ftl)) = (&mut self.queue, &self.ftl) {
+            queue.restart(ftl);
+        }
+    }
+
+    /// A request arrives. Returns when, in virtual time.
+    fn arrive(&mut self, order: Order) -> u64 {
+        let Some(ftl) = &mut self.ftl else { return 0 };
+        // A request that begins has a time of its own.
+        if let Some(queue) = &self.queue {
+            ftl.nand_mut().continue_at(Nanoseconds(queue.latest()));
+        }
+        self.waiting.arrive(ftl);
+        let arrival = self.waiting.now();
+        match &mut self.queue {
+            Some(queue) => {
+                let begin = queue.begin(ftl, arrival, order);
+                arrival.unwrap_or(begin)
+            }
+            None => arrival.unwrap_or(ftl.nand().now().0),
+        }
+    }
+
+    /// The request is answered. Returns when, in virtual time.
+    fn answered(&mut self, order: Order) -> u64 {
+        match (&self.ftl, &mut self.queue) {
+            (Some(ftl), Some(queue)) => queue.answer(ftl, order),
+            (Some(ftl), None) => ftl.nand().now().0,
+            (None, _) => 0,
         }
     }
 
@@ -250,55 +318,71 @@ impl Medium for Disk {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.at_pace(|state| {
-            for part in self.parts(offset, out.len() as u64) {
-                let target = &mut out[part.at..part.at + part.end - part.begin];
-                match state.buffer.get(&part.lpn) {
-                    Some(page) => target.copy_from_slice(&page[part.begin..part.end]),
-                    None => {
-                        let page = state.ftl()?.read(part.lpn)?;
-                        target.copy_from_slice(&page[part.begin..part.end]);
+        self.at_pace(
+            |of| &mut of.read,
+            Order::Any,
+            |state| {
+                for part in self.parts(offset, out.len() as u64) {
+                    let target = &mut out[part.at..part.at + part.end - part.begin];
+                    match state.buffer.get(&part.lpn) {
+                        Some(page) => target.copy_from_slice(&page[part.begin..part.end]),
+                        None => {
+                            let page = state.ftl()?.read(part.lpn)?;
+                            target.copy_from_slice(&page[part.begin..part.end]);
+                        }
                     }
                 }
-            }
-            Ok(())
-        })
+                Ok(())
+            },
+        )
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.at_pace(|state| {
-            for part in self.parts(offset, data.len() as u64) {
-                let page = state.buffered(part, self.page_bytes)?;
-                let source = &data[part.at..part.at + part.end - part.begin];
-                page[part.begin..part.end].copy_from_slice(source);
-            }
-            Ok(())
-        })
+        self.at_pace(
+            |of| &mut of.write,
+            Order::Any,
+            |state| {
+                for part in self.parts(offset, data.len() as u64) {
+                    let page = state.buffered(part, self.page_bytes)?;
+                    let source = &data[part.at..part.at + part.end - part.begin];
+                    page[part.begin..part.end].copy_from_slice(source);
+                }
+                Ok(())
+            },
+        )
     }
 
     fn zero(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        self.at_pace(|state| {
-            for part in self.parts(offset, bytes) {
-                if part.end - part.begin < self.page_bytes {
-                    state.buffered(part, self.page_bytes)?[part.begin..part.end].fill(0);
-                    continue;
+        self.at_pace(
+            |of| &mut of.trim,
+            Order::Any,
+            |state| {
+                for part in self.parts(offset, bytes) {
+                    if part.end - part.begin < self.page_bytes {
+                        state.buffered(part, self.page_bytes)?[part.begin..part.end].fill(0);
+                        continue;
+                    }
+                    if state.buffer.remove(&part.lpn).is_some() {
+                        state.order.retain(|lpn| *lpn != part.lpn);
+                    }
+                    state.ftl()?.trim(part.lpn)?;
                 }
-                if state.buffer.remove(&part.lpn).is_some() {
-                    state.order.retain(|lpn| *lpn != part.lpn);
-                }
-                state.ftl()?.trim(part.lpn)?;
-            }
-            Ok(())
-        })
+                Ok(())
+            },
+        )
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.at_pace(|state| {
-            while !state.order.is_empty() {
-                state.write_oldest()?;
-            }
-            state.ftl()?.flush()
-        })
+        self.at_pace(
+            |of| &mut of.flush,
+            Order::Flush,
+            |state| {
+                while !state.order.is_empty() {
+                    state.write_oldest()?;
+                }
+                state.ftl()?.flush()
+            },
+        )
     }
 }
 
@@ -329,7 +413,11 @@ mod tests {
     /// power cut, and every other byte has one of its states since.
     #[test]
     fn a_disk_is_an_array_of_bytes() {
-        let disk = disk();
+        is_an_array_of_bytes(&disk());
+        is_an_array_of_bytes(&disk().with_queue(6));
+    }
+
+    fn is_an_array_of_bytes(disk: &Disk) {
         assert_eq!(disk.bytes(), BYTES as u64);
         let mut random = Random::new(11);
         let (mut now, mut flushed) = (vec![0_u8; BYTES], vec![0_u8; BYTES]);
@@ -389,7 +477,7 @@ mod tests {
         disk.write(3000, &[7; 9000]).unwrap();
         let mut before = vec![0; BYTES];
         disk.read(0, &mut before).unwrap();
-        disk.use_up(80, 5).unwrap();
+        disk.use_up(80, Until::Programmed, 5).unwrap();
         let mut after = vec![0; BYTES];
         disk.read(0, &mut after).unwrap();
         assert!(before == after);
@@ -400,6 +488,28 @@ mod tests {
         assert!(programs >= 64 * 16 * 3 / 2, "{programs}");
         let explained = disk.with(|ftl| ftl.statistics().programs()).unwrap();
         assert_eq!(programs, explained);
+    }
+
+    /// Writes of whole pages go through a buffer of four, so that some wait for a program.
+    #[test]
+    fn every_request_has_a_latency_and_a_queue_overlaps_them() {
+        let work = |disk: Disk| {
+            let begin = disk.with(|ftl| ftl.nand().now().0).unwrap();
+            (0..40).for_each(|page| disk.write(page * 1024, &[1; 1024]).unwrap());
+            disk.flush().unwrap();
+            (0..40).for_each(|page| disk.read(page * 1024, &mut [0; 1024]).unwrap());
+            disk.flush().unwrap();
+            let took = disk.with(|ftl| ftl.nand().now().0).unwrap() - begin;
+            let latencies = disk.latencies();
+            let requests = latencies.map(Latencies::requests);
+            assert_eq!((requests.read, requests.write, requests.flush), (40, 40, 2));
+            (took, latencies)
+        };
+        let ((one, _), (four, latencies)) = (work(disk()), work(disk().with_queue(4)));
+        assert!(four <= one, "{four} {one}");
+        // There is one die: reads that are in flight together wait for each other.
+        let read = |part: f64| latencies.read.quantile(part).unwrap();
+        assert!(read(0.99) > 3 * read(0.01), "{} {}", read(0.99), read(0.01));
     }
 
     /// This holds after any time without requests.

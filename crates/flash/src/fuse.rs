@@ -38,6 +38,8 @@ pub(crate) struct OneFile<M> {
     pub(crate) device: M,
     /// `None` answers at once.
     pub(crate) schedule: Option<Arc<Schedule>>,
+    /// Whether several requests are answered at once.
+    pub(crate) is_async: bool,
 }
 
 impl<M: Medium> OneFile<M> {
@@ -92,7 +94,7 @@ pub(crate) fn attributes(
 
 impl<M: Medium> Filesystem for OneFile<M> {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        if self.schedule.is_some() {
+        if self.is_async {
             // Without it the kernel waits for each request before it sends the next.
             let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
         }

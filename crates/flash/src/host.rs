@@ -23,7 +23,7 @@ use crate::fuse::{FILE_NAME, OneFile};
 use crate::medium::Medium;
 use crate::schedule::Schedule;
 
-/// Threads in addition to one for each channel: one for a flush, and one that sees waiting
+/// Threads in addition to one for each channel or request: one for a flush, and one that sees waiting
 /// requests.
 const SPARE_THREADS: usize = 2;
 
@@ -38,9 +38,9 @@ pub struct Host {
     _dir: TempDir,
 }
 
-/// One request after the other keeps the order of arrival; a schedule needs them all at once.
-fn access(schedule: Option<&Schedule>) -> Access {
-    match schedule {
+/// One request after the other keeps the order of arrival; several need direct I/O.
+fn access(at_once: Option<usize>) -> Access {
+    match at_once {
         None => Access::Buffered,
         Some(_) => Access::Direct,
     }
@@ -54,7 +54,16 @@ impl Host {
     /// # Errors
     /// If there is no root, no FUSE, or no loop device.
     pub fn new(device: impl Medium, parent: &Path) -> Result<Self, Error> {
-        Self::mounted(device, None, parent)
+        Self::mounted(device, None, None, parent)
+    }
+
+    /// The same, with up to `depth` requests at once, which the device itself lets wait: the loop
+    /// device uses direct I/O.
+    ///
+    /// # Errors
+    /// As [`Host::new`].
+    pub fn queued(device: impl Medium, depth: usize, parent: &Path) -> Result<Self, Error> {
+        Self::mounted(device, None, Some(depth), parent)
     }
 
     /// The same, answering at the times of `schedule`, several requests at once: the loop device
@@ -63,12 +72,14 @@ impl Host {
     /// # Errors
     /// As [`Host::new`].
     pub fn timed(device: Device, schedule: Arc<Schedule>, parent: &Path) -> Result<Self, Error> {
-        Self::mounted(device, Some(schedule), parent)
+        let channels = schedule.latency().channels as usize;
+        Self::mounted(device, Some(schedule), Some(channels), parent)
     }
 
     fn mounted(
         device: impl Medium,
         schedule: Option<Arc<Schedule>>,
+        at_once: Option<usize>,
         parent: &Path,
     ) -> Result<Self, Error> {
         let dir = tempfile::Builder::new()
@@ -83,11 +94,14 @@ impl Host {
             MountOption::NoDev,
             MountOption::NoSuid,
         ];
-        let (file, access) = (mount_point.join(FILE_NAME), access(schedule.as_deref()));
-        config.n_threads = schedule
-            .as_ref()
-            .map(|schedule| schedule.latency().channels as usize + SPARE_THREADS);
-        let one_file = OneFile { device, schedule };
+        let (file, access) = (mount_point.join(FILE_NAME), access(at_once));
+        config.n_threads = at_once.map(|requests| requests + SPARE_THREADS);
+        let is_async = at_once.is_some();
+        let one_file = OneFile {
+            device,
+            schedule,
+            is_async,
+        };
         let session = fuser::spawn_mount(one_file, &mount_point, &config)
             .map_err(Error::io("mount a FUSE file system on", &mount_point))?;
         let mut host = Self {

@@ -15,6 +15,7 @@
 //!
 //! ```text
 //! files    files whose changes are transactions          disk  a block device of bytes
+//! queue    several requests in flight                    latencies  how long each took
 //! xftl     transactions of pages
 //! ftl      pages that can be written again and again
 //! nand     pages that cannot
@@ -39,10 +40,12 @@ mod fuse;
 pub mod history;
 pub mod host;
 pub mod image;
+pub mod latencies;
 pub mod latency;
 pub mod medium;
 mod model;
 pub mod nand;
+pub mod queue;
 pub mod random;
 pub mod saved;
 pub mod schedule;

@@ -95,11 +95,14 @@ with their range; the JSON has for each run those just before and just after it.
   flush=nothing|journal|changed|whole  the map's pages that a flush writes [nothing]
   copies=apart|among-host      where garbage collection copies to [apart]
   map=one-die|striped          the dies that write the map [one-die]
+  gc=greedy|cost-benefit       the block that garbage collection empties [greedy]
   board                        the OpenSSD board: flush=whole,copies=among-host,map=striped,channels=2,ways=4
   nand=openssd|emmc|tlc|FILE   times and endurance [openssd]
   spare=PERCENT                kept back for garbage collection [12]
   full=PERCENT                 of the pages that hold something before the first run [80]
+  used=programmed|steady       a used device was programmed 1.5 times over, or until amplification is steady [programmed]
   buffer=PAGES                 the write buffer [64]
+  queue=REQUESTS               in flight at most [1]
   channels, ways, page-size, pages-per-block
   time=real|none               whether it takes the flash's time; counts are the same [real]
 

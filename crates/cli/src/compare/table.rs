@@ -17,6 +17,7 @@ pub fn render(report: &Report) -> String {
     }
     if let Some(flash) = flash(&report.runs) {
         text.push_str(&flash);
+        text.push_str(&flash_latencies(&report.runs));
     }
     if let Some(kinds) = kinds(&report.runs) {
         text.push_str(&format!("{kinds}\n"));
@@ -156,6 +157,30 @@ fn flash(runs: &[Run]) -> Option<String> {
         "{table}\nflash: with the checkpoint; years at {rate} transaction{} a second, if wear is level\n",
         if rate == 1 { "" } else { "s" }
     ))
+}
+
+/// How long the flash took for each kind of request.
+fn flash_latencies(runs: &[Run]) -> String {
+    let heads = [
+        "mode",
+        "request",
+        "number",
+        "p50\nus",
+        "p99\nus",
+        "p99.9\nus",
+        "max\nus",
+    ];
+    let mut table = TextTable::new(2, heads);
+    for run in medians(runs) {
+        let Some(cost) = &run.flash else { continue };
+        for (name, us) in cost.latency_us.named() {
+            let Some(us) = us else { continue };
+            let mut cells = vec![run.mode.clone(), name.to_owned(), us.requests.to_string()];
+            cells.extend([us.p50, us.p99, us.p999, us.max].map(|us| format!("{us:.1}")));
+            table.row(cells);
+        }
+    }
+    format!("{table}\nflash: latencies of its requests, in its own time\n")
 }
 
 /// The kinds of transactions of each mode, for an op that has several.

@@ -5,17 +5,16 @@
 
 use onewrite_flash::disk::{Disk, Pace};
 use onewrite_flash::ftl::{Config, Ftl, Statistics};
+use onewrite_flash::latencies::{ByKind, Latencies};
 use onewrite_flash::nand::timing::Timing;
 use onewrite_flash::nand::{Geometry, Nand, Operations};
 use serde::{Deserialize, Serialize};
 
-use crate::ftl::device::{CopiesArg, FlushArg, MapArg};
+use crate::ftl::choices::Choices;
+use crate::ftl::device::{CopiesArg, FlushArg, MapArg, SEED, one_of};
 
 /// Entries of the X-L2P table, which nobody fills.
 const TABLE: u32 = 64;
-
-/// The seed of the pages that a used device was written to.
-const SEED: u64 = 1;
 
 const SECONDS_OF_A_YEAR: f64 = 365.25 * 86_400.0;
 
@@ -52,8 +51,11 @@ pub struct FlashModel {
     copies: CopiesArg,
     /// Dies that the pieces of the page map go to.
     map: MapArg,
+    choices: Choices,
     /// Pages of the write buffer.
     buffer: u32,
+    /// Requests in flight at most.
+    queue: u32,
     /// Percent of the pages that hold something before the first run.
     full: u32,
     time: Time,
@@ -83,7 +85,9 @@ impl FlashModel {
             flush: FlushArg::Nothing,
             copies: CopiesArg::Apart,
             map: MapArg::OneDie,
+            choices: Choices::USUAL,
             buffer: 64,
+            queue: 1,
             full: 80,
             time: Time::Real,
         };
@@ -107,8 +111,8 @@ impl FlashModel {
                     Ok(())
                 }
                 _ => Err(
-                    "there is no such option (there are board, and with = nand, flush, copies, map, \
-                     spare, full, buffer, channels, ways, page-size, pages-per-block, time)"
+                    "there is no such option (there are board, and with = nand, flush, copies, map, gc, used, \
+                     spare, full, buffer, queue, channels, ways, page-size, pages-per-block, time)"
                         .to_owned(),
                 ),
             };
@@ -125,11 +129,15 @@ impl FlashModel {
             "spare" => self.spare = within(value, 1, 90)?,
             "full" => self.full = within(value, 0, 100)?,
             "buffer" => self.buffer = within(value, 1, 1_000_000)?,
+            "queue" => self.queue = within(value, 1, 256)?,
             "channels" => self.channels = within(value, 1, 64)?,
             "ways" => self.ways = within(value, 1, 16)?,
             "page-size" => self.page_bytes = within(value, 512, 65_536)?,
             "pages-per-block" => self.pages_per_block = within(value, 4, 4096)?,
-            _ => return Err("there is no such option".to_owned()),
+            _ => {
+                let chosen = self.choices.set(key, value);
+                return chosen.unwrap_or_else(|| Err("there is no such option".to_owned()));
+            }
         }
         Ok(())
     }
@@ -152,9 +160,10 @@ impl FlashModel {
         };
         let dies = self.channels * self.ways;
         format!(
-            "NAND {}, {dies} die{}, {flush}{map}, {copies}, {} % spare, {} % full",
+            "NAND {}, {dies} die{}, {flush}{map}, {copies}{}, {} % spare, {} % full",
             self.nand,
             if dies == 1 { "" } else { "s" },
+            self.choices.description(),
             self.spare,
             self.full
         )
@@ -172,13 +181,13 @@ impl FlashModel {
             return Err(format!("{bytes} bytes are not whole pages of {page}"));
         }
         let pages = u32::try_from(bytes / page).map_err(|_| "it has too many pages".to_owned())?;
-        let config = Config {
+        let config = self.choices.of(Config {
             table_capacity: TABLE,
             flush: self.flush.into(),
             copies: self.copies.into(),
             map: self.map.into(),
             ..Config::new(pages)
-        };
+        });
         let with = |blocks| {
             let geometry = Geometry {
                 page_bytes: self.page_bytes,
@@ -201,13 +210,22 @@ impl FlashModel {
         let (geometry, config) = self.shape(bytes)?;
         let nand = Nand::new(geometry, self.timing.clone())?;
         let (ftl, _) = Ftl::open(nand, config).map_err(|error| error.to_string())?;
-        Ok(Disk::new(ftl, self.buffer as usize, Pace::Virtual))
+        let disk = Disk::new(ftl, self.buffer as usize, Pace::Virtual);
+        Ok(match self.queue() {
+            1 => disk,
+            depth => disk.with_queue(depth),
+        })
+    }
+
+    /// Requests in flight at most.
+    pub fn queue(&self) -> usize {
+        self.queue as usize
     }
 
     /// Makes it a device in use, which takes its time from now on.
     pub fn begin(&self, disk: &Disk) -> Result<(), String> {
         if self.full > 0 {
-            disk.use_up(self.full, SEED)
+            disk.use_up(self.full, self.choices.used.into(), SEED)
                 .map_err(|error| error.to_string())?;
         }
         if self.takes_time() {
@@ -221,10 +239,6 @@ fn timing(name: &str) -> Result<Timing, String> {
     Timing::find(name).map_err(|error| error.to_string())
 }
 
-fn one_of<T: clap::ValueEnum>(value: &str) -> Result<T, String> {
-    T::from_str(value, false)
-}
-
 fn within(value: &str, least: u32, most: u32) -> Result<u32, String> {
     let number = value.parse().ok();
     let number = number.filter(|number| (least..=most).contains(number));
@@ -232,7 +246,7 @@ fn within(value: &str, least: u32, most: u32) -> Result<u32, String> {
 }
 
 /// The work that a device has done.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Work {
     statistics: Statistics,
     nand: Operations,
@@ -240,6 +254,7 @@ pub struct Work {
     /// Pages of the NAND.
     pages: u32,
     endurance: u32,
+    latencies: ByKind<Latencies>,
 }
 
 impl Work {
@@ -252,8 +267,11 @@ impl Work {
             page_bytes: ftl.page_bytes(),
             pages: ftl.nand().geometry().pages(),
             endurance: ftl.nand().timing().endurance,
+            latencies: ByKind::default(),
         });
-        work.ok_or_else(|| "the device is gone".to_owned())
+        let mut work = work.ok_or_else(|| "the device is gone".to_owned())?;
+        work.latencies = disk.latencies();
+        Ok(work)
     }
 }
 
@@ -277,6 +295,37 @@ pub struct Cost {
     pub life_rate: u32,
     /// How long that is.
     pub life_years: Option<f64>,
+    /// The latencies of requests, in the device's own time.
+    pub latency_us: ByKind<Option<Percentiles>>,
+}
+
+/// Of the requests of one kind, in microseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Percentiles {
+    /// How many.
+    pub requests: u64,
+    /// The median.
+    pub p50: f64,
+    /// One in a hundred takes longer.
+    pub p99: f64,
+    /// One in a thousand takes longer.
+    pub p999: f64,
+    /// The longest, at most a 32nd too high.
+    pub max: f64,
+}
+
+impl Percentiles {
+    /// `None` without a request.
+    fn of(latencies: &Latencies) -> Option<Self> {
+        let us = |part| latencies.quantile(part).map(|ns| ns as f64 / 1e3);
+        Some(Self {
+            requests: latencies.requests(),
+            p50: us(0.5)?,
+            p99: us(0.99)?,
+            p999: us(0.999)?,
+            max: us(1.0)?,
+        })
+    }
 }
 
 impl Cost {
@@ -297,6 +346,10 @@ impl Cost {
             life_transactions: life,
             life_rate: rate,
             life_years: life.map(|life| life / f64::from(rate.max(1)) / SECONDS_OF_A_YEAR),
+            latency_us: after
+                .latencies
+                .since(&before.latencies)
+                .map(Percentiles::of),
         }
     }
 }
@@ -310,6 +363,9 @@ mod tests {
     #[test]
     fn options_change_the_device_and_mistakes_are_told() {
         let model = |name: &str| FlashModel::find(name).expect("a flash device");
+        let by_benefit = model("ftl:gc=cost-benefit").expect("a model");
+        let said = by_benefit.description();
+        assert!(said.contains("by cost and benefit"), "{said}");
         let board = model("ftl:board,spare=30").expect("a model");
         assert_eq!((board.channels, board.ways, board.spare), (2, 4, 30));
         let said = board.description();
@@ -324,6 +380,7 @@ mod tests {
             ("ftl:what=1", "there is no such option"),
             ("ftl:spare=0", "from 1 to 90"),
             ("ftl:flush=often", "often"),
+            ("ftl:gc=lazy", "lazy"),
             ("ftl:nand=paper", "no NAND is called that"),
         ] {
             let error = model(name).expect_err(name);
@@ -362,6 +419,10 @@ mod tests {
         let life = f64::from(after.pages) * 3000.0 / (cost.nand.programs as f64 / 50.0);
         assert_eq!(cost.life_transactions, Some(life));
         assert_eq!(cost.life_years, Some(life / 2.0 / SECONDS_OF_A_YEAR));
+        let write = cost.latency_us.write.expect("writes");
+        assert_eq!(write.requests, 100);
+        assert!(write.p50 <= write.p99 && write.p999 <= write.max);
+        assert!(cost.latency_us.read.is_none());
         let nothing = Cost::of(&after, &after, 1, 1);
         assert_eq!(
             (nothing.life_years, nothing.write_amplification),

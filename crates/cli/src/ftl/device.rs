@@ -5,20 +5,29 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use onewrite_flash::ftl::saved::{load, save};
-use onewrite_flash::ftl::{Config, CopiesGo, FlushWrites, Ftl, MapGoes, Recovery};
+use onewrite_flash::ftl::{Config, CopiesGo, FlushWrites, Ftl, FtlError, MapGoes, Recovery};
 use onewrite_flash::nand::timing::Timing;
 use onewrite_flash::nand::{Geometry, Nand};
+use onewrite_flash::used::UseUp;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::choices::Choices;
 use crate::Outcome;
+
+/// The seed of the pages that a used device was written to.
+pub const SEED: u64 = 1;
 
 /// The options of `onewrite ftl create`.
 #[derive(clap::Args, Debug)]
 pub struct CreateArgs {
     /// The file to make; it grows to the device's size as the device is written
     file: PathBuf,
+
+    /// Percent of its pages that hold something: it is then a device in use (docs/devices.md)
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
+    full: u32,
 
     #[command(flatten)]
     shape: Shape,
@@ -74,6 +83,14 @@ pub struct Shape {
     /// Dies that the pieces of the page map go to (docs/xftl.md)
     #[arg(long, value_enum, default_value_t = MapArg::OneDie)]
     map: MapArg,
+
+    #[command(flatten)]
+    choices: Choices,
+}
+
+/// The value of an option by its name.
+pub fn one_of<T: clap::ValueEnum>(value: &str) -> Result<T, String> {
+    T::from_str(value, false)
 }
 
 /// [`MapGoes`] on the command line.
@@ -152,13 +169,13 @@ impl Shape {
             geometry.with_channels(self.channels, self.ways)
         };
         let units = |mib: u32, unit: u32| ((u64::from(mib) << 20) / u64::from(unit)) as u32;
-        let like = Config {
+        let like = self.choices.of(Config {
             table_capacity: self.table,
             flush: self.flush.into(),
             copies: self.copies.into(),
             map: self.map.into(),
             ..Config::new(units(self.host_mib.unwrap_or(0), self.page_size))
-        };
+        });
         let made = match self.host_mib {
             Some(_) => like
                 .fitting(self.spare, with)
@@ -180,7 +197,10 @@ pub fn create(args: &CreateArgs) -> Outcome {
     if args.file.exists() {
         return Err(format!("{} exists already", args.file.display()));
     }
-    let (nand, config) = args.shape.make()?;
+    let (mut nand, config) = args.shape.make()?;
+    if args.full > 0 {
+        nand = use_up(nand, config, args).map_err(|error| error.to_string())?;
+    }
     save(&args.file, &nand, &config).map_err(|error| error.to_string())?;
     let bytes = u64::from(config.logical_pages) * u64::from(nand.geometry().page_bytes);
     println!(
@@ -192,6 +212,15 @@ pub fn create(args: &CreateArgs) -> Outcome {
         bytes as f64 / 1_048_576.0
     );
     Ok(ExitCode::SUCCESS)
+}
+
+/// Makes it a device in use.
+fn use_up(nand: Nand, config: Config, args: &CreateArgs) -> Result<Nand, FtlError> {
+    let (mut ftl, _) = Ftl::open(nand, config)?;
+    let mut steps = UseUp::new(&ftl, args.full, args.shape.choices.used.into(), SEED);
+    while steps.step(&mut ftl)? {}
+    ftl.flush()?;
+    Ok(ftl.into_nand())
 }
 
 /// Holds a device's file, so that no other process opens it meanwhile: the last one to end would

@@ -4,6 +4,7 @@
 //! contents, `replay` plays a block trace on it, and `cut` cuts its power. `docs/xftl.md` is the
 //! guide.
 
+pub mod choices;
 mod cut;
 pub mod device;
 mod inspect;

@@ -11,7 +11,7 @@ use onewrite_flash::files::fuse::{BackgroundSession, Shared};
 use onewrite_flash::files::{Files, FilesError, LazyWrites};
 use onewrite_flash::ftl::{Ftl, FtlError, Recovery};
 use onewrite_flash::host::Host;
-use onewrite_flash::used::UseUp;
+use onewrite_flash::used::{Until, UseUp};
 use onewrite_iotrace::scratch::private_mounts;
 
 use super::{device, inspect};
@@ -196,7 +196,7 @@ impl Shown {
 }
 
 fn use_up(ftl: &mut Ftl, percent: u32, seed: u64) -> Result<(), FtlError> {
-    let mut steps = UseUp::new(ftl, percent, seed);
+    let mut steps = UseUp::new(ftl, percent, Until::Programmed, seed);
     while steps.step(ftl)? {}
     ftl.flush()
 }

@@ -18,14 +18,12 @@ use super::flaw::Flaw;
 use super::gc::Owner;
 use super::oob::Content;
 use super::streams::Stream;
+use super::victim::CollectsBy;
 use super::{Ftl, FtlError, Lpn};
 use crate::nand::{BlockNo, Ppn};
 
 /// Garbage is collected ahead up to this many free blocks beyond the reserve.
 const BLOCKS: u32 = 4;
-/// A block may be collected ahead if it has few more valid pages than the emptiest: at most one
-/// page in this many. The emptiest block's die may be busy.
-const NEARLY: u32 = 8;
 
 /// A block that is being collected.
 #[derive(Clone, Copy, Debug)]
@@ -116,14 +114,14 @@ impl Ftl {
     /// The next page to copy, and its die, which is idle. A begun block on it is emptied before
     /// another is begun there.
     fn page_ahead(&mut self) -> Option<(u32, Ppn)> {
-        let full = self.nand.geometry().pages_per_block;
-        let emptiest = self.blocks.valid_count(self.blocks.victim(None)?);
-        let most = (emptiest + full / NEARLY).min(full - 1);
+        let collects = self.config.collects;
+        // Its die may be busy.
+        let best = collects.victim(&self.blocks, None)?;
         let idle = (0..self.nand.geometry().dies()).filter(|die| !self.nand.is_busy(*die));
         let blocks = idle.filter_map(|die| Some((die, self.block_ahead(die)?)));
         let (die, block) = blocks
-            .filter(|(_, block)| self.blocks.valid_count(*block) <= most)
-            .min_by_key(|(_, block)| self.blocks.valid_count(*block))?;
+            .filter(|(_, block)| collects.is_nearly(&self.blocks, *block, best))
+            .min_by_key(|(_, block)| self.ahead_cost(*block))?;
         let begun = &mut self.ahead.begun[die as usize];
         if begun.is_none_or(|begun| begun.block != block) {
             self.statistics.gc_blocks += 1;
@@ -135,12 +133,20 @@ impl Ftl {
         Some((die, self.blocks.first_valid(block)?))
     }
 
+    /// By greedy, of blocks with as few valid pages the one on the first die.
+    fn ahead_cost(&self, block: BlockNo) -> u128 {
+        match self.config.collects {
+            CollectsBy::Greedy => u128::from(self.blocks.valid_count(block)),
+            by_benefit => by_benefit.cost(&self.blocks, block),
+        }
+    }
+
     /// The block to collect on a die.
     fn block_ahead(&self, die: u32) -> Option<BlockNo> {
         let begun = self.ahead.begun[die as usize];
         match begun.filter(|begun| self.blocks.state(begun.block) == State::Closed) {
             Some(begun) => (!begun.is_stuck).then_some(begun.block),
-            None => self.blocks.victim(Some(die)),
+            None => self.config.collects.victim(&self.blocks, Some(die)),
         }
     }
 }

@@ -36,6 +36,7 @@ impl Ftl {
             };
             match self.nand.program(ppn, Arc::clone(&data), oob.encode()) {
                 done if done.is_ok() || self.is_ignored(done) => {
+                    self.blocks.changed_at(block, sequence);
                     if let Some(full) = self.streams.advance(stream, self.nand.geometry()) {
                         self.blocks.set_state(full, State::Closed);
                     }

@@ -36,6 +36,8 @@ struct Info {
     valid: Vec<u64>,
     valid_count: u32,
     erases: u32,
+    /// The sequence number of the last change: a page was programmed, or became invalid.
+    changed: u64,
 }
 
 /// See the module.
@@ -45,6 +47,8 @@ pub(crate) struct Blocks {
     infos: Vec<Info>,
     free: u32,
     failing: u32,
+    /// The highest sequence number so far.
+    now: u64,
 }
 
 impl Blocks {
@@ -55,12 +59,14 @@ impl Blocks {
             valid: vec![0; geometry.pages_per_block.div_ceil(64) as usize],
             valid_count: 0,
             erases: 0,
+            changed: 0,
         };
         Self {
             geometry,
             infos: vec![info; geometry.blocks() as usize],
             free: geometry.blocks(),
             failing: 0,
+            now: 0,
         }
     }
 
@@ -110,6 +116,25 @@ impl Blocks {
         self.infos[block.0 as usize].erases = erases;
     }
 
+    /// A block was changed by this sequence number.
+    pub(crate) fn changed_at(&mut self, block: BlockNo, sequence: u64) {
+        self.infos[block.0 as usize].changed = sequence;
+        self.now = self.now.max(sequence);
+    }
+
+    /// Sequence numbers since a block was changed.
+    pub(crate) fn age(&self, block: BlockNo) -> u64 {
+        self.now.saturating_sub(self.info(block).changed)
+    }
+
+    pub(crate) fn pages_per_block(&self) -> u32 {
+        self.geometry.pages_per_block
+    }
+
+    pub(crate) fn die_of(&self, block: BlockNo) -> u32 {
+        self.geometry.die_of(block)
+    }
+
     pub(crate) fn valid_count(&self, block: BlockNo) -> u32 {
         self.info(block).valid_count
     }
@@ -142,6 +167,7 @@ impl Blocks {
         let info = &mut self.infos[block];
         info.valid[word] &= !bit;
         info.valid_count -= 1;
+        info.changed = self.now;
         if info.valid_count == 0 && info.state == State::Closed {
             self.set_state(BlockNo(block as u32), State::Free);
         }
@@ -180,17 +206,9 @@ impl Blocks {
         free(die).or_else(|| die.and_then(|_| free(None)))
     }
 
-    fn closed(&self) -> impl Iterator<Item = BlockNo> {
+    pub(crate) fn closed(&self) -> impl Iterator<Item = BlockNo> {
         self.all()
             .filter(|block| self.state(*block) == State::Closed)
-    }
-
-    /// The closed block with the fewest valid pages (greedy), and of those the least worn; of one
-    /// die, or of all.
-    pub(crate) fn victim(&self, die: Option<u32>) -> Option<BlockNo> {
-        let cost = |block: &BlockNo| (self.valid_count(*block), self.erases(*block));
-        let is_there = |block: &BlockNo| die.is_none_or(|die| self.geometry.die_of(*block) == die);
-        self.closed().filter(is_there).min_by_key(cost)
     }
 
     /// A block that will be given up.

@@ -3,6 +3,7 @@
 use super::FtlError;
 use super::checkpoint::{ROOT_HEADER_BYTES, ROOT_PIECE_BYTES, ROOT_TABLE_BYTES};
 use super::streams::most_open;
+use super::victim::CollectsBy;
 use crate::nand::Geometry;
 use crate::xftl::table::{ENTRY_BYTES, TABLE_HEADER_BYTES};
 
@@ -26,6 +27,8 @@ pub struct Config {
     pub copies: CopiesGo,
     /// The place of the page map's pieces.
     pub map: MapGoes,
+    /// The choice of the block that garbage collection empties.
+    pub collects: CollectsBy,
 }
 
 /// The place of the page map's pieces.
@@ -81,6 +84,7 @@ impl Config {
             flush: FlushWrites::Nothing,
             copies: CopiesGo::Apart,
             map: MapGoes::OneDie,
+            collects: CollectsBy::Greedy,
         }
     }
 
@@ -205,7 +209,7 @@ impl Limits {
             pieces,
             table_entries,
             root_entries: root_entries as u32,
-            reserve: room + spread,
+            reserve: room + spread + config.collects.reserve(),
             room,
             trims: (geometry.pages_per_block as usize) * 2,
         })

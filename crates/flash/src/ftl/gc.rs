@@ -1,7 +1,7 @@
 //! Making room: garbage collection, wear levelling, and blocks that failed.
 //!
-//! *Greedy*: the closed block with the fewest valid pages is emptied, until more blocks are free
-//! than the reserve. The reserve is for garbage collection itself and for bookkeeping, which never
+//! *Greedy* ([`super::victim`] has another choice): the closed block with the fewest valid pages is
+//! emptied, until more blocks are free than the reserve. The reserve is for garbage collection itself and for bookkeeping, which never
 //! wait for room. Power cuts close open blocks, and so cost blocks; the reserve holds all the same.
 //! A cut halfway through a victim leaves two blocks with half of its pages each, and the next
 //! victim is the emptier one. A block's pages can be halved only so many times. After that many
@@ -27,6 +27,7 @@ use super::checkpoint::TablePages;
 use super::flaw::Flaw;
 use super::oob::Content;
 use super::streams::Stream;
+use super::victim::CollectsBy;
 use super::{Ftl, FtlError};
 use crate::nand::{BlockNo, Ppn};
 
@@ -56,10 +57,14 @@ impl Ftl {
         }
     }
 
-    /// Empties the block that has the fewest valid pages.
+    /// Empties a block.
     fn collect(&mut self) -> Result<(), FtlError> {
         let full = self.nand.geometry().pages_per_block;
-        let victim = self.blocks.victim(None);
+        let collects = match self.blocks.free() > self.limits.room {
+            true => self.config.collects,
+            false => CollectsBy::Greedy,
+        };
+        let victim = collects.victim(&self.blocks, None);
         let victim = victim.filter(|victim| self.blocks.valid_count(*victim) < full);
         let victim = victim.ok_or(FtlError::WornOut {
             bad_blocks: self.blocks.bad(),

@@ -6,7 +6,8 @@
 //! blocks      what each block is used for, which pages are valid, wear
 //! streams     where the next page goes
 //! append      programs it; what happens when that fails
-//! gc          makes room: greedy garbage collection, wear levelling
+//! gc          makes room: garbage collection, wear levelling
+//! victim      which block garbage collection empties
 //! ahead       collects garbage while dies would only wait
 //! checkpoint  pieces of the map and the root to flash
 //! recovery    everything back from flash
@@ -49,6 +50,9 @@ mod recovery;
 pub mod saved;
 mod stats;
 mod streams;
+#[cfg(test)]
+mod usual;
+mod victim;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,6 +69,7 @@ pub use config::{Config, CopiesGo, FlushWrites, MapGoes};
 pub use error::FtlError;
 pub use recovery::Recovery;
 pub use stats::{Statistics, Wear};
+pub use victim::CollectsBy;
 
 use crate::nand::{Nand, Page, Ppn};
 use crate::xftl::table::Table;

@@ -155,6 +155,7 @@ impl Ftl {
             match self.look(self.nand.geometry().ppn(block, 0))? {
                 Some(oob) => {
                     self.blocks.set_erases(block, oob.erases);
+                    self.blocks.changed_at(block, oob.sequence);
                     firsts.push((block, oob));
                 }
                 None => unknown.push(block),

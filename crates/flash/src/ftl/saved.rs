@@ -1,24 +1,28 @@
 //! A device in a file: its configuration and its NAND. Big-endian.
 //!
-//! It begins with `onewrtDV` (8) and version 3 (4). Seven numbers of 4 bytes each follow: logical
+//! It begins with `onewrtDV` (8) and version 4 (4). Seven numbers of 4 bytes each follow: logical
 //! pages, entries of the X-L2P table, pages between checkpoints, wear gap, the pages that a flush
 //! writes, and the places of copies and of the map. A flush writes 0 nothing, 1 changed pieces of
 //! the map, 2 all of them, or 3 a journal. Copies go 0 to separate blocks, or 1 among the host's
-//! pages. The map goes 0 to one die, or 1 to all in turn. Then come the NAND
-//! ([`crate::nand::Nand::encode`]) and a CRC-32C of all that (4). Version 2 lacks the place of the
+//! pages. The map goes 0 to one die, or 1 to all in turn. Then comes the number of further choices
+//! (4), and each of them (4): garbage collection is 0 greedy, or 1 by cost and benefit. A choice
+//! that is not there is the usual one. Then come the NAND ([`crate::nand::Nand::encode`]) and a
+//! CRC-32C of all that (4). Version 3 lacks further choices. Version 2 also lacks the place of the
 //! map, which goes to one die; version 1 also lacks that of copies, which go to separate blocks.
 
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::{Config, CopiesGo, FlushWrites, MapGoes};
+use super::{CollectsBy, Config, CopiesGo, FlushWrites, MapGoes};
 use crate::error::Error;
 use crate::nand::Nand;
 use crate::nand::saved::{take, word};
 
 const MAGIC: &[u8; 8] = b"onewrtDV";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
+/// More choices in a file are from a newer program.
+const CHOICES: usize = 1;
 
 /// Writes a device into a file, whole or not at all.
 ///
@@ -47,9 +51,9 @@ pub fn save(path: &Path, nand: &Nand, config: &Config) -> Result<(), Error> {
             MapGoes::Striped => 1,
         },
     ];
-    words
-        .iter()
-        .for_each(|word| bytes.extend(word.to_be_bytes()));
+    let choices = choices(config);
+    let words = words.iter().chain([&(CHOICES as u32)]).chain(&choices);
+    words.for_each(|word| bytes.extend(word.to_be_bytes()));
     nand.encode(&mut bytes);
     let crc = crc32c::crc32c(&bytes);
     bytes.extend(crc.to_be_bytes());
@@ -98,7 +102,7 @@ fn decode(bytes: &[u8]) -> Result<(Nand, Config), String> {
             "it is of version {version}, and this program knows 1 to {VERSION}"
         ));
     }
-    let config = Config {
+    let mut config = Config {
         logical_pages: word(&mut content)?,
         table_capacity: word(&mut content)?,
         checkpoint_every: word(&mut content)?,
@@ -120,12 +124,39 @@ fn decode(bytes: &[u8]) -> Result<(Nand, Config), String> {
             Some(1) => MapGoes::Striped,
             Some(other) => return Err(format!("a map that goes to {other} is not known")),
         },
+        ..Config::new(0)
     };
+    if version > 3 {
+        let count = word(&mut content)?;
+        choose(&mut config, count, &mut content)?;
+    }
     let nand = Nand::decode(&mut content)?;
     match content.is_empty() {
         true => Ok((nand, config)),
         false => Err(format!("{} bytes too many", content.len())),
     }
+}
+
+/// The choices that came after version 3.
+fn choices(config: &Config) -> [u32; CHOICES] {
+    [match config.collects {
+        CollectsBy::Greedy => 0,
+        CollectsBy::CostBenefit => 1,
+    }]
+}
+
+/// Takes `count` of them.
+fn choose(config: &mut Config, count: u32, bytes: &mut &[u8]) -> Result<(), String> {
+    for number in 0..count {
+        match (number, word(bytes)?) {
+            (0, 0) => config.collects = CollectsBy::Greedy,
+            (0, 1) => config.collects = CollectsBy::CostBenefit,
+            (number, value) => {
+                return Err(format!("choice {number} is {value}, which is not known"));
+            }
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -145,6 +176,7 @@ mod tests {
         let mut config = Config::new(40);
         config.table_capacity = 2;
         config.map = MapGoes::Striped;
+        config.collects = CollectsBy::CostBenefit;
         let nand = Nand::new(geometry, Timing::built_in("tlc").unwrap()).unwrap();
         let (mut ftl, _) = Ftl::open(nand, config).unwrap();
         for number in 0..200 {
@@ -168,12 +200,13 @@ mod tests {
         // Version 2 does not say where the map goes.
         let mut older = bytes.clone();
         older[8..12].copy_from_slice(&2_u32.to_be_bytes());
-        older.drain(36..40);
+        older.drain(36..44 + 4 * CHOICES);
         let end = older.len() - 4;
         let crc = crc32c::crc32c(&older[..end]).to_be_bytes();
         older[end..].copy_from_slice(&crc);
         let (_, older) = decode(&older).unwrap();
         config.map = MapGoes::OneDie;
+        config.collects = CollectsBy::Greedy;
         assert_eq!(older, config);
         for at in (0..bytes.len()).step_by(997) {
             let mut damaged = bytes.clone();

@@ -4,6 +4,10 @@
 //! itself, so that dies work at the same time; the channel to them carries one transfer at a time.
 //! The controller waits for a die only when it needs it again, or when it must know that an
 //! operation is done (`Clock::wait_for`). A die therefore works on at most one operation.
+//!
+//! With several requests in flight ([`crate::queue`]) the controller's time goes back to the moment
+//! at which the next request begins. Earlier requests keep the times that they have: a die or
+//! a channel is free when the last of them is done with it.
 
 use super::geometry::Geometry;
 
@@ -17,6 +21,8 @@ pub(crate) struct Clock {
     now: u64,
     channels: Vec<u64>,
     dies: Vec<u64>,
+    /// The end of each die's last program or erase.
+    changes: Vec<u64>,
 }
 
 impl Clock {
@@ -25,6 +31,7 @@ impl Clock {
             now: 0,
             channels: vec![0; geometry.channels as usize],
             dies: vec![0; geometry.dies() as usize],
+            changes: vec![0; geometry.dies() as usize],
         }
     }
 
@@ -36,6 +43,16 @@ impl Clock {
     /// The controller waits until the die is free.
     pub(crate) fn wait_for(&mut self, die: u32) {
         self.now = self.now.max(self.dies[die as usize]);
+    }
+
+    /// The controller is at another moment, for another request.
+    pub(crate) fn continue_at(&mut self, now: Nanoseconds) {
+        self.now = now.0;
+    }
+
+    /// Whether the die programs or erases now.
+    pub(crate) fn is_changing(&self, die: u32) -> bool {
+        self.changes[die as usize] > self.now
     }
 
     /// The rest of the die's current operation.
@@ -72,12 +89,14 @@ impl Clock {
         *bus = moved;
         self.now = moved;
         self.dies[die as usize] = moved + program;
+        self.changes[die as usize] = moved + program;
     }
 
     /// The die works alone.
     pub(crate) fn erase(&mut self, die: u32, erase: u64) {
         self.wait_for(die);
         self.dies[die as usize] = self.now + erase;
+        self.changes[die as usize] = self.now + erase;
     }
 
     /// Time in which the device has nothing to do.

@@ -135,6 +135,12 @@ impl Nand {
         self.clock.pass(nanoseconds);
     }
 
+    /// Another request begins at this moment, which may be before the last one's answer. See
+    /// [`crate::queue`].
+    pub fn continue_at(&mut self, moment: Nanoseconds) {
+        self.clock.continue_at(moment);
+    }
+
     /// The operations that it has done.
     pub fn operations(&self) -> Operations {
         self.operations
@@ -302,7 +308,9 @@ impl Nand {
     /// medium.
     pub fn wait(&mut self) {
         for die in 0..self.geometry.dies() {
-            if !matches!(self.last[die as usize], Last::Nothing) {
+            // Another request may have waited for it, at a later time.
+            let is_changing = self.clock.is_changing(die);
+            if is_changing || !matches!(self.last[die as usize], Last::Nothing) {
                 self.wait_for(die);
             }
         }

@@ -7,9 +7,10 @@
 use std::collections::BTreeMap;
 
 use crate::ftl::flaw::Flaw;
-use crate::ftl::{Config, CopiesGo, FlushWrites, Ftl, FtlError, Lpn, MapGoes, Tid};
+use crate::ftl::{CollectsBy, Config, CopiesGo, FlushWrites, Ftl, FtlError, Lpn, MapGoes, Tid};
 use crate::nand::timing::Timing;
 use crate::nand::{BlockNo, Geometry, Nand};
+use crate::queue::{Order, Queue};
 use crate::random::Random;
 
 /// The parameters of a device.
@@ -19,6 +20,8 @@ pub(super) struct Make {
     pub(super) config: Config,
     /// One in this many programs and erases fails; 0 is none.
     pub(super) fail_one_in: u64,
+    /// Requests in flight.
+    pub(super) depth: usize,
     pub(super) flaw: Option<Flaw>,
 }
 
@@ -55,6 +58,7 @@ impl Make {
             ][random.below(4)],
             copies: [CopiesGo::Apart, CopiesGo::AmongHost][random.below(2)],
             map: [MapGoes::OneDie, MapGoes::Striped][random.below(2)],
+            collects: [CollectsBy::Greedy, CollectsBy::CostBenefit][random.below(2)],
             ..Config::new(0)
         };
         let config = Config::with_spare(&geometry, spare, like).expect("such a device can be");
@@ -62,6 +66,7 @@ impl Make {
             geometry,
             config,
             fail_one_in,
+            depth: [1, 4][random.below(2)],
             flaw: None,
         }
     }
@@ -102,6 +107,7 @@ pub(super) struct Pair {
     make: Make,
     /// `None` only while the power is off.
     device: Option<Ftl>,
+    queue: Queue,
     pages: Vec<PageModel>,
     active: BTreeMap<Tid, BTreeMap<Lpn, u64>>,
     next_version: u64,
@@ -131,6 +137,7 @@ impl Pair {
         let page = PageModel { versions: vec![0] };
         Ok(Self {
             make,
+            queue: Queue::new(&device, make.depth),
             device: Some(device),
             pages: vec![page; make.config.logical_pages as usize],
             active: BTreeMap::new(),
@@ -189,7 +196,23 @@ impl Pair {
     /// One random command. `Ok(false)`: the power went in it.
     pub(super) fn step(&mut self) -> Result<bool, Violation> {
         self.counts.operations += 1;
-        match self.random.below(100) {
+        let command = self.random.below(100);
+        let order = match command {
+            80..85 => Order::Flush,
+            _ => Order::Any,
+        };
+        if let Some(device) = &mut self.device {
+            self.queue.begin(device, None, order);
+        }
+        let done = self.command(command);
+        if let Some(device) = &self.device {
+            self.queue.answer(device, order);
+        }
+        done
+    }
+
+    fn command(&mut self, command: usize) -> Result<bool, Violation> {
+        match command {
             0..30 => self.write(),
             30..62 => self.write_in(),
             62..72 => self.read(),
@@ -473,6 +496,7 @@ impl Pair {
                     if (before.programs, before.erases) != (after.programs, after.erases) {
                         return Err("recovery wrote".to_owned());
                     }
+                    self.queue.restart(&device);
                     self.device = Some(device);
                     self.device()?.nand_mut().faults.power_off_after = None;
                     return Ok(());

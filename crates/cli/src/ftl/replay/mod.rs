@@ -11,13 +11,11 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use onewrite_flash::disk::{Disk, Pace};
-
 use super::device;
 use crate::Outcome;
 use formats::{Action, Format, Line};
 use play::Player;
-use report::{Lines, Report};
+use report::{Lines, Report, Terms};
 
 /// Explains the words below the options of `ftl replay --help`.
 pub const AFTER_HELP: &str = "\
@@ -44,6 +42,10 @@ Time: the device's own, not the machine's. By default a request arrives when the
 --timed lets it arrive when the trace says; the device is idle in between, and a request waits for those \
 before it. --timed=10 is ten times as fast. A latency counts from the arrival. Time that goes backwards in the \
 trace stands still, and is counted. A write takes no time if the write buffer (--buffer) has room.
+
+Queue: --queue-depth lets as many requests be in flight. Without --timed the next one then arrives when there \
+is a place for it. A request waits for its dies and channels, where the earlier ones come first; for a flush, \
+and a flush for all before it.
 
 The report: requests, bytes and latencies by kind; I/Os and bytes a second of the device's time; pages that \
 the NAND programmed, by reason; write amplification (pages programmed for each page the host wrote, and bytes \
@@ -86,6 +88,10 @@ pub struct Args {
     #[arg(long)]
     lenient: bool,
 
+    /// Requests in flight at most
+    #[arg(long, default_value_t = 1, value_name = "REQUESTS", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    queue_depth: u32,
+
     /// Pages of the write buffer
     #[arg(long, default_value_t = 64)]
     buffer: usize,
@@ -107,10 +113,15 @@ fn speed(text: &str) -> Result<f64, String> {
 pub fn run(args: &Args) -> Outcome {
     let (ftl, _, held) = device::open(&args.file)?;
     let before = report::Before::of(&ftl);
-    let mut player = Player::new(Disk::new(ftl, args.buffer, Pace::Virtual), args.timed);
+    let depth = args.queue_depth as usize;
+    let mut player = Player::new(ftl, args.buffer, depth, args.timed);
     let (format, lines) = play(args, &mut player)?;
     let played = player.finish().map_err(|error| error.to_string())?;
-    let report = Report::of(&before, &played, args.timed, format, lines);
+    let terms = Terms {
+        timed: args.timed,
+        queue_depth: args.queue_depth,
+    };
+    let report = Report::of(&before, &played, terms, format, lines);
     match args.json {
         true => {
             let text = serde_json::to_string_pretty(&report);

@@ -3,9 +3,10 @@
 use std::io;
 
 use hdrhistogram::Histogram;
-use onewrite_flash::disk::Disk;
+use onewrite_flash::disk::{Disk, Pace};
 use onewrite_flash::ftl::Ftl;
 use onewrite_flash::medium::Medium;
+use onewrite_flash::queue::{Order, Queue};
 
 use super::formats::{Kind, Request};
 
@@ -82,6 +83,7 @@ pub struct Moved {
 #[derive(Debug)]
 pub struct Player {
     disk: Disk,
+    queue: Queue,
     /// How many times as fast as in the trace requests arrive; `None` is one after the other.
     speed: Option<f64>,
     /// The trace's time of the first request, and the latest.
@@ -95,10 +97,14 @@ pub struct Player {
 }
 
 impl Player {
-    pub fn new(disk: Disk, speed: Option<f64>) -> Self {
+    /// Up to `depth` requests are in flight.
+    pub fn new(ftl: Ftl, buffer_pages: usize, depth: usize, speed: Option<f64>) -> Self {
+        let queue = Queue::new(&ftl, depth);
+        let disk = Disk::new(ftl, buffer_pages, Pace::Virtual);
         let begin_ns = now(&disk);
         Self {
             disk,
+            queue,
             speed,
             times: None,
             begin_ns,
@@ -119,7 +125,11 @@ impl Player {
     /// # Errors
     /// If the device is worn out.
     pub fn play(&mut self, request: &Request) -> io::Result<()> {
-        let arrival = self.arrive(request.at_ns);
+        let order = match request.kind == Kind::Flush || request.flush_before {
+            true => Order::Flush,
+            false => Order::Any,
+        };
+        let arrival = self.arrive(request.at_ns, order);
         if request.flush_before {
             self.disk.flush()?;
         }
@@ -140,7 +150,9 @@ impl Player {
         if request.fua {
             self.disk.flush()?;
         }
-        let took = now(&self.disk).saturating_sub(arrival);
+        let queue = &mut self.queue;
+        let answered = self.disk.with(|ftl| queue.answer(ftl, order));
+        let took = answered.unwrap_or_default().saturating_sub(arrival);
         let tally = match request.kind {
             Kind::Read => &mut self.tallies.read,
             Kind::Write => &mut self.tallies.write,
@@ -160,29 +172,30 @@ impl Player {
         }
     }
 
-    /// The device's time at which a request arrives; the device is idle until then.
-    fn arrive(&mut self, at_ns: i128) -> u64 {
+    /// The device's time at which a request arrives. It begins then, or when it has a place in the
+    /// queue.
+    fn arrive(&mut self, at_ns: i128, order: Order) -> u64 {
         let (first, latest) = self.times.unwrap_or((at_ns, at_ns));
         self.moved.out_of_order += u64::from(at_ns < latest);
         let latest = latest.max(at_ns);
         self.times = Some((first, latest));
-        let now = now(&self.disk);
-        let Some(speed) = self.speed else {
-            return now;
-        };
         // `as` saturates.
-        let since = ((latest - first) as f64 / speed) as u64;
-        let arrival = self.begin_ns.saturating_add(since);
-        let idle = arrival.saturating_sub(now);
-        self.disk.with(|ftl| ftl.nand_mut().pass(idle));
-        arrival
+        let since = |speed: f64| ((latest - first) as f64 / speed) as u64;
+        let arrival = self
+            .speed
+            .map(|speed| self.begin_ns.saturating_add(since(speed)));
+        let queue = &mut self.queue;
+        let begun = self.disk.with(|ftl| queue.begin(ftl, arrival, order));
+        arrival.or(begun).unwrap_or_default()
     }
 
     /// A last flush, and the end.
     ///
     /// # Errors
     /// As [`Self::play`].
-    pub fn finish(self) -> io::Result<Played> {
+    pub fn finish(mut self) -> io::Result<Played> {
+        let queue = &mut self.queue;
+        self.disk.with(|ftl| queue.begin(ftl, None, Order::Flush));
         self.disk.flush()?;
         let device_ns = now(&self.disk).saturating_sub(self.begin_ns);
         let gone = || io::Error::other("the device is gone");
@@ -203,7 +216,6 @@ fn now(disk: &Disk) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use onewrite_flash::disk::Pace;
     use onewrite_flash::ftl::{Config, Lpn};
     use onewrite_flash::nand::timing::Timing;
     use onewrite_flash::nand::{Geometry, Nand};
@@ -215,6 +227,10 @@ mod tests {
     const BYTES: u64 = PAGES * PAGE;
 
     fn player(speed: Option<f64>) -> Player {
+        with_depth(1, speed)
+    }
+
+    fn with_depth(depth: usize, speed: Option<f64>) -> Player {
         let geometry = Geometry {
             page_bytes: PAGE as u32,
             pages_per_block: 16,
@@ -227,7 +243,7 @@ mod tests {
         // A block is open: no later write of these tests has to erase one.
         ftl.write(Lpn(0), &[1; PAGE as usize]).unwrap();
         ftl.flush().unwrap();
-        Player::new(Disk::new(ftl, 1, Pace::Virtual), speed)
+        Player::new(ftl, 1, depth, speed)
     }
 
     fn request(kind: Kind, offset: u64, bytes: u64, at_ns: i128) -> Request {
@@ -324,5 +340,33 @@ mod tests {
 
         let faster = play(Some(2.0));
         assert_eq!(faster.device_ns, 10_000_000 + 3 * one);
+    }
+
+    /// There is one die: it reads one page after the other, but latencies count from the moment at
+    /// which a read is in the queue.
+    #[test]
+    fn as_many_requests_are_in_flight_as_the_queue_is_deep() {
+        let play = |depth: usize| {
+            let mut player = with_depth(depth, None);
+            for page in 0..40 {
+                let read = request(Kind::Read, page % 2 * PAGE, PAGE, 0);
+                player
+                    .play(&request(Kind::Write, read.offset, PAGE, 0))
+                    .unwrap();
+            }
+            player.play(&request(Kind::Flush, 0, 0, 0)).unwrap();
+            for page in 0..40 {
+                player
+                    .play(&request(Kind::Read, page % 2 * PAGE, PAGE, 0))
+                    .unwrap();
+            }
+            let played = player.finish().unwrap();
+            let read = played.tallies.read.latencies;
+            (read.value_at_quantile(0.01), read.value_at_quantile(0.5))
+        };
+        let (first, median) = play(1);
+        assert_eq!(first, median);
+        let (first, median) = play(8);
+        assert!((7 * first..9 * first).contains(&median), "{first} {median}");
     }
 }

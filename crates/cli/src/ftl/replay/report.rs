@@ -62,6 +62,14 @@ impl Before {
     }
 }
 
+/// The order of the replay's requests.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// How many times as fast as in the trace requests arrive.
+    pub timed: Option<f64>,
+    pub queue_depth: u32,
+}
+
 /// The whole document.
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -71,6 +79,8 @@ pub struct Report {
     /// How many times as fast as in the trace requests arrived; null if each arrived when the one
     /// before was answered.
     timed: Option<f64>,
+    /// Requests in flight at most.
+    queue_depth: u32,
     trace: Lines,
     moved: Moved,
     requests: Requests,
@@ -178,7 +188,7 @@ impl Report {
     pub fn of(
         before: &Before,
         played: &Played,
-        timed: Option<f64>,
+        terms: Terms,
         format: Format,
         trace: Lines,
     ) -> Self {
@@ -200,7 +210,8 @@ impl Report {
         Self {
             version: 1,
             format,
-            timed,
+            timed: terms.timed,
+            queue_depth: terms.queue_depth,
             trace,
             moved: played.moved,
             requests: Requests {
@@ -295,8 +306,12 @@ impl Report {
                 "; arrivals of {:.3} s, {speed} times as fast\n",
                 self.trace_s
             ),
-            None => "; one request after the other\n".to_owned(),
+            None if self.queue_depth == 1 => "; one request after the other\n".to_owned(),
+            None => "\n".to_owned(),
         });
+        if self.queue_depth > 1 {
+            text.push_str(&format!("up to {} requests in flight\n", self.queue_depth));
+        }
         text
     }
 

@@ -1,0 +1,92 @@
+//! The parts of a flash device that are there by choice, for `ftl create` and `--device ftl`.
+//!
+//! Without a choice the device is the usual one. `docs/xftl.md` describes each, with its source.
+
+use onewrite_flash::ftl::{CollectsBy, Config};
+use onewrite_flash::used::Until;
+use serde::{Deserialize, Serialize};
+
+use super::device::one_of;
+
+/// See the module.
+#[derive(clap::Args, Clone, Debug, Serialize, Deserialize)]
+pub struct Choices {
+    /// The block that garbage collection empties (docs/xftl.md)
+    #[arg(long, value_enum, default_value_t = GcArg::Greedy)]
+    pub gc: GcArg,
+
+    /// The end of the use that fills a device (docs/devices.md)
+    #[arg(long, value_enum, default_value_t = UsedArg::Programmed)]
+    pub used: UsedArg,
+}
+
+/// [`CollectsBy`] on the command line.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GcArg {
+    /// The one with the fewest valid pages
+    Greedy,
+    /// The one with the most free space for its copies and its age
+    CostBenefit,
+}
+
+impl From<GcArg> for CollectsBy {
+    fn from(gc: GcArg) -> Self {
+        match gc {
+            GcArg::Greedy => Self::Greedy,
+            GcArg::CostBenefit => Self::CostBenefit,
+        }
+    }
+}
+
+/// [`Until`] on the command line.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UsedArg {
+    /// The NAND was programmed one and a half times over
+    Programmed,
+    /// Write amplification is steady
+    Steady,
+}
+
+impl From<UsedArg> for Until {
+    fn from(used: UsedArg) -> Self {
+        match used {
+            UsedArg::Programmed => Self::Programmed,
+            UsedArg::Steady => Self::Steady,
+        }
+    }
+}
+
+impl Choices {
+    /// No choice.
+    pub const USUAL: Self = Self {
+        gc: GcArg::Greedy,
+        used: UsedArg::Programmed,
+    };
+
+    /// Sets one by its name in `--device ftl:`. `None` if there is none of that name.
+    pub fn set(&mut self, key: &str, value: &str) -> Option<Result<(), String>> {
+        match key {
+            "gc" => Some(one_of(value).map(|gc| self.gc = gc)),
+            "used" => Some(one_of(value).map(|used| self.used = used)),
+            _ => None,
+        }
+    }
+
+    /// The configuration with these choices.
+    pub fn of(&self, config: Config) -> Config {
+        Config {
+            collects: self.gc.into(),
+            ..config
+        }
+    }
+
+    /// What was chosen, in words that follow others.
+    pub fn description(&self) -> String {
+        match self.gc {
+            GcArg::Greedy => String::new(),
+            GcArg::CostBenefit => ", garbage collected by cost and benefit".to_owned(),
+        }
+    }
+}
