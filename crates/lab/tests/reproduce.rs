@@ -158,6 +158,44 @@ fn what_can_be_reproduced_is_listed_and_what_cannot_is_refused() {
         "{said}"
     );
     assert_eq!(onewrite_lab("reproduce", &[]).status.code(), Some(2));
+    // Five papers take five engines.
+    let site = tempfile::tempdir().expect("a directory");
+    if !cfg!(feature = "lsmvbt") {
+        let output = onewrite_lab("reproduce", &["--all", "--html", common::path(site.path())]);
+        assert_eq!(output.status.code(), Some(2));
+        let said = text(&output.stderr);
+        assert!(said.contains("--features lsmvbt"), "{said}");
+    }
+    assert_eq!(onewrite_lab("reproduce", &["--all"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_paper_s_figures_are_a_page_and_a_line_of_the_contents() {
+    let site = tempfile::tempdir().expect("a directory");
+    let output = onewrite_lab(
+        "reproduce",
+        &[
+            "xftl",
+            "flush",
+            "--size",
+            "128",
+            "--ftl",
+            "journal",
+            "--html",
+            common::path(site.path()),
+        ],
+    );
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let read = |name: &str| std::fs::read_to_string(site.path().join(name)).expect("a page");
+    let page = read("xftl.html");
+    assert!(page.contains(">flush: programs</th>"), "{page}");
+    let contents = read("index.html");
+    assert!(contents.contains("href=\"xftl.html\""), "{contents}");
+    assert!(
+        contents.contains("(USENIX ATC &#39;15): not run yet")
+            || contents.contains("(USENIX ATC '15): not run yet"),
+        "{contents}"
+    );
 }
 
 #[test]

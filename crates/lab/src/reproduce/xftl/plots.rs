@@ -14,36 +14,33 @@ use super::trial::Ran;
 /// Marks of lines.
 const SHAPES: [Shape; 3] = [Shape::Circle, Shape::Square, Shape::Triangle];
 
-/// Draws the results as SVG and PNG; returns the files.
-pub fn draw(ran: &[Ran], restarts: &[Restarted], dir: &Path) -> Result<Vec<String>, String> {
-    let mut files = Vec::new();
+/// A picture of each figure that was run, with the figure's name.
+pub fn draw(ran: &[Ran], restarts: &[Restarted]) -> Result<Vec<(&'static str, Picture)>, String> {
+    let mut pictures = Vec::new();
     for (figure, title) in super::FIGURES {
         let of: Vec<&Ran> = ran.iter().filter(|one| one.figure == figure).collect();
         let drawn = match figure {
+            "restart" if !restarts.is_empty() => restart(restarts).draw(),
             _ if of.is_empty() => continue,
             "updates" | "fio" => lines(&of, title).draw(),
             _ => bars(&of, title).draw(),
         };
-        let picture = drawn.map_err(|error| error.to_string())?;
-        files.extend(save(&picture, dir, figure)?);
+        pictures.push((figure, drawn.map_err(|error| error.to_string())?));
     }
-    if !restarts.is_empty() {
-        let picture = restart(restarts).draw();
-        let picture = picture.map_err(|error| error.to_string())?;
-        files.extend(save(&picture, dir, "restart")?);
-    }
-    Ok(files)
+    Ok(pictures)
 }
 
-fn save(picture: &Picture, dir: &Path, figure: &str) -> Result<Vec<String>, String> {
-    ["svg", "png"]
-        .into_iter()
-        .map(|ending| {
+/// Saves the pictures as SVG and PNG; returns the files.
+pub fn save(ran: &[Ran], restarts: &[Restarted], dir: &Path) -> Result<Vec<String>, String> {
+    let mut files = Vec::new();
+    for (figure, picture) in draw(ran, restarts)? {
+        for ending in ["svg", "png"] {
             let file = dir.join(format!("xftl-{figure}.{ending}"));
             picture.save(&file).map_err(|error| error.to_string())?;
-            Ok(file.display().to_string())
-        })
-        .collect()
+            files.push(file.display().to_string());
+        }
+    }
+    Ok(files)
 }
 
 /// Each distinct value once, in the order of the runs.

@@ -9,14 +9,14 @@ use super::trial::Ran;
 use super::{controllers, space};
 
 /// The slides' statements in numbers.
-const PAPER: &str = "\
+pub const PAPER: &str = "\
 Paper, partsupply at 5 pages a transaction: X-FTL is 3.0 times as fast as WAL and 11.7 times as fast as the rollback \
 journal; it halves what is written, and all in all is 2 to 3 times as fast. Of the Android traces, TPC-C and fio the slides \
 show bars and state a direction: faster than both, and than ext4's ordered mode, as consistent as full data journaling.
 ";
 
 /// The differences between both sides, and our choices.
-const FOOT: &str = "\
+pub const FOOT: &str = "\
 Counts are pages a transaction (of fio: a page). Rollback journal, WAL and fio's ext4 run on ext4, X-FTL on transactional files, \
 which have no times, directories and block bitmaps to write, and trim what they free, as ext4 here does not: the paper ran ext4 \
 on both sides. Where one device is named it is the paper's board as its public firmware has it; the figure controllers varies what the slides \
@@ -24,7 +24,7 @@ do not say: \"whole map at flush\" is a cost of flushes that X-FTL's commit does
 ";
 
 /// The meaning of the costs of flushes.
-const FLUSH_FOOT: &str = "\
+pub const FLUSH_FOOT: &str = "\
 A flush after so many pages anywhere on a new device. Programs are those of the FTL; ms are from the first page to the end of \
 the flush, in the device's own time. A commit is X-FTL's of as many pages on the same device.
 ";
@@ -67,7 +67,7 @@ pub fn table(header: &[&str], left: usize) -> Table {
     table
 }
 
-fn flushes(costs: &[Costs]) -> Table {
+pub fn flushes(costs: &[Costs]) -> Table {
     let header = [
         "host MiB",
         "page KiB",
@@ -95,7 +95,7 @@ fn flushes(costs: &[Costs]) -> Table {
     table
 }
 
-fn runs(ran: &[Ran]) -> Table {
+pub fn runs(ran: &[Ran]) -> Table {
     let mut table = table(
         &[
             "workload",
@@ -155,7 +155,7 @@ pub fn to_xftl(ran: &Ran, all: &[Ran]) -> Option<f64> {
 }
 
 /// Every setting, its source, and its result.
-fn sources(ran: &[Ran]) -> Table {
+pub fn sources(ran: &[Ran]) -> Table {
     let mut table = table(
         &[
             "controller",
@@ -187,7 +187,7 @@ fn sources(ran: &[Ran]) -> Table {
     table
 }
 
-fn restarts(restarts: &[Restarted]) -> Table {
+pub fn restarts(restarts: &[Restarted]) -> Table {
     let header = [
         "restart",
         "FTL ms",
