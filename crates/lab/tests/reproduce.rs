@@ -192,10 +192,39 @@ fn a_paper_s_figures_are_a_page_and_a_line_of_the_contents() {
     let contents = read("index.html");
     assert!(contents.contains("href=\"xftl.html\""), "{contents}");
     assert!(
-        contents.contains("(USENIX ATC &#39;15): not run yet")
-            || contents.contains("(USENIX ATC '15): not run yet"),
+        contents.contains("(USENIX ATC '15): not run yet"),
         "{contents}"
     );
+}
+
+#[test]
+fn restarts_have_their_spread_and_the_ftl_s_own_part() {
+    if !can_make(FileSystem::Ext4) || !std::path::Path::new("/dev/fuse").exists() {
+        return;
+    }
+    let document = xftl(&["restart", "--size", "96"]);
+    let restarts = document["restarts"].as_array().expect("restarts");
+    assert_eq!(restarts.len(), 4 * 5, "modes, and cuts: {document}");
+    for one in restarts {
+        assert!(one["ftl_ms"].as_f64().expect("a number") > 1.0, "{one}");
+    }
+    let figures = figures(&document);
+    assert_eq!(figures.len(), 1);
+    let [whole, ours] = [
+        "restart with the FTL's own",
+        "restart, table, mount and SQLite",
+    ]
+    .map(|quantity| ours(&figures[0], "WAL", quantity));
+    assert!(whole > ours, "{document}");
+    // On the same files WAL has a log to read, and X-FTL has none.
+    let of = |name| ours_of(&figures[0], name);
+    assert!(of("WAL, transactional files") > 1.0, "{document}");
+}
+
+/// A restart's ratio to X-FTL.
+fn ours_of(figure: &Value, name: &str) -> f64 {
+    let row = row(figure, name, "restart, table, mount and SQLite");
+    row["ratio"]["ours"].as_f64().expect("a ratio")
 }
 
 #[test]

@@ -181,7 +181,10 @@ pub const FIGURES: [(&str, &str); 9] = [
         "fio",
         "random writes, an fsync every 1 to 20, on ext4 ordered and journaling data, and on X-FTL",
     ),
-    ("restart", "restart after a power cut"),
+    (
+        "restart",
+        "restart after power cuts, with the FTL's own recovery",
+    ),
 ];
 
 /// The document of `--json`.
@@ -224,7 +227,7 @@ pub fn measure(asked: &Asked<'_>) -> Result<Report, String> {
         return Err("X-FTL's figures take root: they are run on a device of our own".to_owned());
     }
     let mut report = Report {
-        version: 5,
+        version: 6,
         paper: "xftl",
         seed: asked.seed,
         shape: "pages of 8 KiB, 128 a block, NAND openssd".to_owned(),
@@ -246,7 +249,7 @@ pub fn measure(asked: &Asked<'_>) -> Result<Report, String> {
     }
     report.cells = space::cells(&report.ran);
     report.figures = targets::judge(&report.ran);
-    report.figures.extend(targets::restart(&report.restarts));
+    report.figures.extend(targets::restarts(&report.restarts));
     if let Some(dir) = asked.plots {
         report.pictures = plots::save(&report.ran, &report.restarts, dir)?;
     }
@@ -270,7 +273,7 @@ struct Pace {
 impl Pace {
     fn of(asked: &Asked<'_>, figures: &[&'static str]) -> Self {
         let runs = |figure: &&'static str| match *figure {
-            "restart" => asked.device.each(&[USUAL.host_mib]).len() * SQLITE.len(),
+            "restart" => asked.device.each(&[USUAL.host_mib]).len() * restart::MODES.len(),
             figure => trials(asked, figure).len() * modes(figure).len(),
         };
         Self {
@@ -311,10 +314,17 @@ fn run_figure(
         }
         "restart" => {
             for fullness in asked.device.each(&[USUAL.host_mib]) {
-                for (mode, paper) in SQLITE.into_iter().zip(restart::PAPER) {
+                for (mode, paper) in restart::MODES {
                     pace.next(asked.limit)?;
-                    let one = restart::restart(BOARD, fullness, mode, UPDATES, asked.seed, paper)?;
-                    report.restarts.push(one);
+                    let case = restart::Case {
+                        controller: BOARD,
+                        fullness,
+                        updates: UPDATES,
+                        seed: asked.seed,
+                    };
+                    report
+                        .restarts
+                        .extend(restart::restarts(case, mode, paper)?);
                 }
             }
             return Ok(());

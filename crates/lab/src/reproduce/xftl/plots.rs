@@ -8,7 +8,7 @@ use onewrite_plot::{
     colors,
 };
 
-use super::restart::Restarted;
+use super::restart::{Group, Restarted, groups};
 use super::trial::Ran;
 
 /// Marks of lines.
@@ -139,23 +139,33 @@ fn lines(ran: &[&Ran], title: &str) -> Lines {
 }
 
 fn restart(restarts: &[Restarted]) -> Bars {
-    let part = |name: &str, index, value: fn(&Restarted) -> f64| {
-        BarSeries::new(
-            name,
-            colors::of(index),
-            restarts.iter().map(|one| value(one) / 1e3),
-        )
+    let groups = groups(restarts);
+    let several = groups
+        .iter()
+        .any(|group| group.fullness != groups[0].fullness);
+    let medians: Vec<&Restarted> = groups.iter().filter_map(Group::median).collect();
+    let name = |one: &&Restarted| match several {
+        true => format!("{}, {} MiB", one.mode, one.fullness.host_mib),
+        false => one.mode.to_owned(),
+    };
+    let part = |name: &str, index, value: fn(&Restarted) -> Option<f64>| BarSeries {
+        name: name.to_owned(),
+        color: colors::of(index),
+        values: medians
+            .iter()
+            .map(|one| value(one).map(|ms| ms / 1e3))
+            .collect(),
     };
     Bars {
         title: "Restart after a power cut".to_owned(),
         subtitle: Some("the device's own time, next to the paper's restart times".to_owned()),
-        categories: restarts.iter().map(|one| one.mode.to_owned()).collect(),
+        categories: medians.iter().map(name).collect(),
         axis: Axis::new("time", Unit::Seconds),
         arrangement: Arrangement::Grouped,
         series: vec![
-            part("FTL, from flash", 0, |one| one.ftl_ms),
-            part("mount", 1, |one| one.mount_ms),
-            part("SQLite, to its first row", 2, |one| one.sqlite_ms),
+            part("FTL, from flash", 0, |one| Some(one.ftl_ms)),
+            part("mount", 1, |one| Some(one.mount_ms)),
+            part("SQLite, to its first row", 2, |one| Some(one.sqlite_ms)),
             part("the paper's", 3, |one| one.paper_ms),
         ],
     }

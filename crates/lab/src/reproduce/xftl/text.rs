@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use super::Report;
 use super::flush::Costs;
-use super::restart::Restarted;
+use super::restart::{Restarted, groups};
 use super::trial::Ran;
 use super::{controllers, space};
 
@@ -190,22 +190,37 @@ pub fn sources(ran: &[Ran]) -> Table {
 pub fn restarts(restarts: &[Restarted]) -> Table {
     let header = [
         "restart",
+        "host MiB",
+        "cuts",
         "FTL ms",
         "of that X-L2P ms",
         "mount ms",
         "SQLite ms",
+        "all of it, ms",
+        "without the FTL's, ms",
         "paper ms",
     ];
     let mut table = table(&header, 1);
-    for one in restarts {
-        let ms = |ms: f64| format!("{ms:.1}");
+    for group in groups(restarts) {
+        let time = |time: fn(&Restarted) -> f64| {
+            let (median, least, most) = group.spread(time);
+            match format!("{least:.1}") == format!("{most:.1}") {
+                true => format!("{median:.1}"),
+                false => format!("{median:.1} ({least:.1} to {most:.1})"),
+            }
+        };
+        let paper = group.median().and_then(|one| one.paper_ms);
         table.add_row([
-            one.mode.to_owned(),
-            ms(one.ftl_ms),
-            ms(one.table_ms),
-            ms(one.mount_ms),
-            ms(one.sqlite_ms),
-            ms(one.paper_ms),
+            group.mode.to_owned(),
+            group.fullness.host_mib.to_string(),
+            group.cuts().to_string(),
+            time(|one| one.ftl_ms),
+            time(|one| one.table_ms),
+            time(|one| one.mount_ms),
+            time(|one| one.sqlite_ms),
+            time(Restarted::whole_ms),
+            time(Restarted::ms),
+            paper.map_or_else(String::new, |ms| format!("{ms:.1}")),
         ]);
     }
     table
