@@ -296,25 +296,32 @@ impl Mounted {
         let Some(target) = self.target.take() else {
             return Ok(());
         };
-        let begin = Instant::now();
-        loop {
-            match unmount(&target, UnmountFlags::empty()) {
-                Err(Errno::BUSY) if begin.elapsed() < PATIENCE => {
-                    thread::sleep(Duration::from_millis(20));
-                }
-                Ok(()) => return Ok(()),
-                Err(error) => {
-                    let _ = unmount(&target, UnmountFlags::DETACH);
-                    return Err(Error::io("unmount", &target)(error));
-                }
-            }
-        }
+        unmount_within(&target, PATIENCE)
     }
 }
 
 impl Drop for Mounted {
     fn drop(&mut self) {
         let _ = self.take_down();
+    }
+}
+
+/// Unmounts `target`. A file there may be open a moment longer: a process that is being started has
+/// copies of all open files until it runs its program, and others look at paths. A mount that stays
+/// busy for longer than `patience` is detached from the tree, and that is an error.
+pub fn unmount_within(target: &Path, patience: Duration) -> Result<(), Error> {
+    let begin = Instant::now();
+    loop {
+        match unmount(target, UnmountFlags::empty()) {
+            Err(Errno::BUSY) if begin.elapsed() < patience => {
+                thread::sleep(Duration::from_millis(20));
+            }
+            Ok(()) => return Ok(()),
+            Err(error) => {
+                let _ = unmount(target, UnmountFlags::DETACH);
+                return Err(Error::io("unmount", target)(error));
+            }
+        }
     }
 }
 

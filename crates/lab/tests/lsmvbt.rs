@@ -80,3 +80,89 @@ fn the_slides_are_reproduced_with_a_reason_for_every_count_that_differs() {
         }
     }
 }
+
+#[test]
+fn all_papers_are_a_site_and_finished_ones_are_kept() {
+    let can = can_make(FileSystem::Ext4) && can_make(FileSystem::Xfs);
+    if !can || !std::path::Path::new("/dev/fuse").exists() {
+        return;
+    }
+    const PAPERS: [&str; 5] = ["waldio", "swal", "block-remapping", "lsmvbt", "xftl"];
+    let site = tempfile::tempdir().expect("a directory");
+    let file = |name: &str| std::fs::read_to_string(site.path().join(name)).expect("a file");
+    let run = |more: &[&str]| {
+        let args = [
+            "--all",
+            "--quick",
+            "--seed",
+            "7",
+            "--html",
+            path(site.path()),
+        ];
+        let output = onewrite_lab("reproduce", &[&args, more].concat());
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        said
+    };
+    let said = run(&[]);
+    assert!(said.contains("paper 5 of 5, about"), "{said}");
+    let contents = file("index.html");
+    for paper in PAPERS {
+        let page = file(&format!("{paper}.html"));
+        for fact in [
+            "<dt>seed</dt><dd>7</dd>",
+            "<dt>commit</dt>",
+            "<dt>date</dt>",
+            "<dt>processor</dt>",
+        ] {
+            assert!(page.contains(fact), "{paper} has no {fact}");
+        }
+        assert!(
+            !page.contains("<script") && !page.contains("src="),
+            "{paper}"
+        );
+        assert!(
+            contents.contains(&format!("href=\"{paper}.html\"")),
+            "{contents}"
+        );
+        let done: Value = serde_json::from_str(&file(&format!("{paper}.json"))).expect("JSON");
+        assert_eq!(
+            (&done["counts"]["failed"], &done["version"]),
+            (&0.into(), &1.into())
+        );
+        let figures = done["document"]["figures"].as_array().expect("figures");
+        let rows = figures
+            .iter()
+            .map(|figure| figure["rows"].as_array().map_or(0, Vec::len));
+        assert_eq!(
+            number(&done["counts"]["rows"]),
+            rows.sum::<usize>() as u64,
+            "{paper}"
+        );
+        assert!(
+            page.matches("<tr>").count() as u64 > number(&done["counts"]["rows"]),
+            "{paper}"
+        );
+    }
+    // Nothing is left to do, and then one paper.
+    assert!(!run(&["--resume"]).contains("paper 1 of"));
+    let kept = file("swal.json");
+    std::fs::remove_file(site.path().join("block-remapping.html")).expect("removed");
+    let said = run(&["--resume"]);
+    assert!(said.contains("block-remapping, paper 1 of 1"), "{said}");
+    assert!(site.path().join("block-remapping.html").exists());
+    assert_eq!(file("swal.json"), kept);
+    // Other options make other figures, and there is no time for them.
+    let args = [
+        "--all",
+        "--quick",
+        "--seed",
+        "8",
+        "--resume",
+        "--html",
+        path(site.path()),
+    ];
+    let output = onewrite_lab("reproduce", &[&args[..], &["--time-limit", "0"]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("not run: 0 minutes were over"));
+}

@@ -158,6 +158,73 @@ fn what_can_be_reproduced_is_listed_and_what_cannot_is_refused() {
         "{said}"
     );
     assert_eq!(onewrite_lab("reproduce", &[]).status.code(), Some(2));
+    // Five papers take five engines.
+    let site = tempfile::tempdir().expect("a directory");
+    if !cfg!(feature = "lsmvbt") {
+        let output = onewrite_lab("reproduce", &["--all", "--html", common::path(site.path())]);
+        assert_eq!(output.status.code(), Some(2));
+        let said = text(&output.stderr);
+        assert!(said.contains("--features lsmvbt"), "{said}");
+    }
+    assert_eq!(onewrite_lab("reproduce", &["--all"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_paper_s_figures_are_a_page_and_a_line_of_the_contents() {
+    let site = tempfile::tempdir().expect("a directory");
+    let output = onewrite_lab(
+        "reproduce",
+        &[
+            "xftl",
+            "flush",
+            "--size",
+            "128",
+            "--ftl",
+            "journal",
+            "--html",
+            common::path(site.path()),
+        ],
+    );
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let read = |name: &str| std::fs::read_to_string(site.path().join(name)).expect("a page");
+    let page = read("xftl.html");
+    assert!(page.contains(">flush: programs</th>"), "{page}");
+    let contents = read("index.html");
+    assert!(contents.contains("href=\"xftl.html\""), "{contents}");
+    assert!(
+        contents.contains("(USENIX ATC '15): not run yet"),
+        "{contents}"
+    );
+}
+
+#[test]
+fn restarts_have_their_spread_and_the_ftl_s_own_part() {
+    if !can_make(FileSystem::Ext4) || !std::path::Path::new("/dev/fuse").exists() {
+        return;
+    }
+    let document = xftl(&["restart", "--size", "96"]);
+    let restarts = document["restarts"].as_array().expect("restarts");
+    assert_eq!(restarts.len(), 4 * 5, "modes, and cuts: {document}");
+    for one in restarts {
+        assert!(one["ftl_ms"].as_f64().expect("a number") > 1.0, "{one}");
+    }
+    let figures = figures(&document);
+    assert_eq!(figures.len(), 1);
+    let [whole, ours] = [
+        "restart with the FTL's own",
+        "restart, table, mount and SQLite",
+    ]
+    .map(|quantity| ours(&figures[0], "WAL", quantity));
+    assert!(whole > ours, "{document}");
+    // On the same files WAL has a log to read, and X-FTL has none.
+    let of = |name| ours_of(&figures[0], name);
+    assert!(of("WAL, transactional files") > 1.0, "{document}");
+}
+
+/// A restart's ratio to X-FTL.
+fn ours_of(figure: &Value, name: &str) -> f64 {
+    let row = row(figure, name, "restart, table, mount and SQLite");
+    row["ratio"]["ours"].as_f64().expect("a ratio")
 }
 
 #[test]

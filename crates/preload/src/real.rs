@@ -172,8 +172,8 @@ fn object_at(address: *const c_void) -> Option<libc::Dl_info> {
     }
 }
 
-/// What `look` finds in the objects on the stack, the innermost first, without this library. It gets
-/// their handles: null for the program itself.
+/// Shows the objects on the stack to `look`, the innermost first, until it finds something. This
+/// library is left out. An object is shown by its handle: null for the program itself.
 fn find_in_callers<T>(mut look: impl FnMut(*mut c_void) -> Option<T>) -> Option<T> {
     let ours = object_at(of_caller as *const c_void).map(|info| info.dli_fbase);
     let (mut last, mut found) = (ours, None);
@@ -197,8 +197,8 @@ fn find_in_callers<T>(mut look: impl FnMut(*mut c_void) -> Option<T>) -> Option<
 /// The return addresses on the stack.
 ///
 /// The unwinder is the one that this library is linked with, not glibc's `backtrace`, which takes
-/// that of libgcc. On 32-bit ARM an unwinder asks each frame's own code for the next one, and that
-/// code may belong to another unwinder, which ends the program. So the walk goes no further than
+/// that of libgcc. On 32-bit ARM an unwinder asks each frame's own code for the next one. That code
+/// may belong to another unwinder, and then the program ends. So the walk goes no further than
 /// needed: most often to the caller of this library.
 mod stack {
     use std::ffi::{c_int, c_void};

@@ -12,7 +12,7 @@ use onewrite_flash::files::{Files, FilesError, LazyWrites};
 use onewrite_flash::ftl::{Ftl, FtlError, Recovery};
 use onewrite_flash::host::Host;
 use onewrite_flash::used::{Until, UseUp};
-use onewrite_iotrace::scratch::private_mounts;
+use onewrite_iotrace::scratch::{private_mounts, unmount_within};
 
 use super::{device, inspect};
 use crate::{Outcome, interrupt};
@@ -240,16 +240,22 @@ fn files(args: &Args, directory: &Path, ftl: Ftl) -> Result<Left, String> {
     Ok((ftl, served.and(unmounted).and(settled)))
 }
 
+/// How long files may take to be closed.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// Another process may have a file open, or be in the directory. Then the mount disappears from
 /// view, and fails from now on.
 fn unmount_files(session: BackgroundSession, directory: &Path) -> Result<(), String> {
-    session.umount_and_join().map_err(|error| {
-        let _ = rustix::mount::unmount(directory, rustix::mount::UnmountFlags::DETACH);
+    // The session itself would try only once.
+    unmount_within(directory, PATIENCE).map_err(|error| {
         format!(
             "{} was in use ({error}): the device has everything that was committed; the rest is lost",
             directory.display()
         )
-    })
+    })?;
+    session
+        .join()
+        .map_err(|error| format!("{}: {error}", directory.display()))
 }
 
 fn block(args: &Args, ftl: Ftl, recovery: &Recovery) -> Result<Left, String> {

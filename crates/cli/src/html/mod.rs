@@ -100,6 +100,21 @@ pub enum Part {
     Table(Table),
     /// A picture, and a description of it for readers who cannot see it.
     Picture(Picture, String),
+    /// Sentences, one below the other.
+    Sentences(Vec<String>),
+    /// Other pages in the same directory.
+    Links(Vec<Link>),
+}
+
+/// A link to a page in the same directory.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// The page's file name.
+    pub file: String,
+    /// Its title.
+    pub title: String,
+    /// What it says, in a sentence.
+    pub text: String,
 }
 
 /// A bar.
@@ -230,6 +245,12 @@ impl Part {
             Self::Picture(picture, label) => html! {
                 figure.scroll role="img" aria-label=(label) tabindex="0" { (PreEscaped(picture.svg())) }
             },
+            Self::Sentences(sentences) => html! {
+                ul { @for sentence in sentences { li { (sentence) } } }
+            },
+            Self::Links(links) => html! {
+                ul { @for link in links { li { a href=(link.file) { (link.title) } " " (link.text) } } }
+            },
         }
     }
 }
@@ -259,6 +280,21 @@ impl Table {
         Self {
             head: head.map(str::to_owned).to_vec(),
             rows: Vec::new(),
+        }
+    }
+
+    /// The same table as one for a terminal.
+    pub fn of_terminal(table: &comfy_table::Table) -> Self {
+        let line = |cell: &comfy_table::Cell| cell.content().replace('\n', " ");
+        let head = table
+            .header()
+            .map(|row| row.cell_iter().map(line).collect());
+        Self {
+            head: head.unwrap_or_default(),
+            rows: table
+                .row_iter()
+                .map(|row| row.cell_iter().map(line).collect())
+                .collect(),
         }
     }
 

@@ -27,6 +27,7 @@ fn page() -> Page {
         Part::Bars(vec![bar]),
         Part::Table(table),
         Part::Picture(bars.draw().unwrap(), NASTY.to_owned()),
+        Part::Sentences(vec![NASTY.to_owned()]),
     ];
     let mut page = Page::of(NASTY, &[NASTY]).unwrap();
     page.lead = Some(NASTY.to_owned());
@@ -43,8 +44,30 @@ fn every_text_is_escaped() {
     assert!(!html.contains("<script"), "{html}");
     assert_eq!(html.matches("</style>").count(), 1);
     // Title and heading, lead, problem, note, both of the fact, heading, intro. Also the bar's two,
-    // the table's three, the picture's label, and the text in the picture.
-    assert!(html.matches("&lt;script&gt;").count() >= 14, "{html}");
+    // the table's three, the picture's label, the text in the picture, and the sentence.
+    assert!(html.matches("&lt;script&gt;").count() >= 15, "{html}");
+}
+
+#[test]
+fn a_link_is_escaped_and_names_a_file_next_to_the_page() {
+    let link = Link {
+        file: "a\"b.html".to_owned(),
+        title: NASTY.to_owned(),
+        text: NASTY.to_owned(),
+    };
+    let html = Part::Links(vec![link]).html().into_string();
+    assert!(html.contains("href=\"a&quot;b.html\""), "{html}");
+    assert!(!html.contains("<script"), "{html}");
+}
+
+#[test]
+fn a_terminal_s_table_has_the_same_heads_and_cells() {
+    let mut terminal = comfy_table::Table::new();
+    terminal.set_header(["mode", "our\nratio"]);
+    terminal.add_row(["wal", "1.0"]);
+    let table = Table::of_terminal(&terminal);
+    assert_eq!(table.head, ["mode", "our ratio"]);
+    assert_eq!(table.rows, [["wal", "1.0"]]);
 }
 
 #[test]

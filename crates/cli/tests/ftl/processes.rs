@@ -175,3 +175,29 @@ fn a_killed_writer_leaves_nothing() {
     let found = (count(&connection), integrity(&connection));
     assert_eq!(found, (1, "ok".to_owned()));
 }
+
+/// A process that is being started has copies of its parent's open files until it runs its program.
+#[test]
+fn a_file_that_is_closed_a_moment_later_does_not_fail_the_unmount() {
+    if !can_run() {
+        return;
+    }
+    let mounted = Mounted::new();
+    let connection = mounted.create("a.db");
+    connection
+        .execute_batch("INSERT INTO t VALUES (1, 'x')")
+        .unwrap();
+    drop(connection);
+    let script = "exec 3<\"$0\"; echo; exec sleep 0.5";
+    let mut holder = Command::new("sh")
+        .args(["-c", script])
+        .arg(mounted.path("a.db"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let output = holder.stdout.take().unwrap();
+    BufReader::new(output).read_line(&mut line).unwrap();
+    assert!(mounted.end(), "the mount ended with an error");
+    holder.wait().unwrap();
+}

@@ -124,6 +124,12 @@ impl Mounted {
         connection
     }
 
+    /// Ends the mount; whether everything was closed.
+    pub fn end(mut self) -> bool {
+        drop(self.input.take());
+        self.child.wait().unwrap().success()
+    }
+
     /// Ends the mount while files may be open, and mounts the device again.
     pub fn mount_again(mut self) -> Self {
         drop(self.input.take());

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
+use onewrite_iotrace::device::BlockDevice;
 use onewrite_workload::connection::{Checkpoint, Settings};
 use onewrite_workload::databases::Databases;
 use onewrite_workload::plan::Plan;
@@ -30,6 +31,8 @@ pub struct Recovered {
     pub cold_ms: f64,
     /// Bytes of all logs or journals.
     pub log_bytes: u64,
+    /// The device's flushes meanwhile; 0 if the files are on no device of their own.
+    pub flushes: f64,
 }
 
 fn text(error: onewrite_workload::Error) -> String {
@@ -57,17 +60,16 @@ pub fn crashed(
         plan,
         settings,
     };
-    let (ms, log_bytes) = copies.opened(on_device)?;
-    let (cold_ms, _) = copies.opened(off_page_cache)?;
+    let warm = copies.opened(on_device)?;
+    let cold = copies.opened(off_page_cache)?;
     for connection in databases.all() {
         let rolled_back = connection.execute_batch("ROLLBACK");
         rolled_back.map_err(|error| format!("rollback: {error}"))?;
     }
     databases.close().map_err(text)?;
     Ok(Recovered {
-        ms,
-        cold_ms,
-        log_bytes,
+        cold_ms: cold.ms,
+        ..warm
     })
 }
 
@@ -90,7 +92,7 @@ pub fn closed(
         plan,
         settings,
     };
-    Ok(copies.opened(on_device)?.0)
+    Ok(copies.opened(on_device)?.ms)
 }
 
 /// Copies of the files, to be opened for the first time.
@@ -103,24 +105,28 @@ struct Copies<'a> {
 }
 
 impl Copies<'_> {
-    /// The median time of the first access, and the bytes of all logs.
-    fn opened(&self, prepare: fn(&Path) -> Result<(), String>) -> Result<(f64, u64), String> {
-        let (mut times, mut log_bytes) = (Vec::new(), 0);
+    /// The medians of the first access.
+    fn opened(&self, prepare: fn(&Path) -> Result<(), String>) -> Result<Recovered, String> {
+        let (mut times, mut flushes, mut log_bytes) = (Vec::new(), Vec::new(), 0);
         for _ in 0..self.times {
             copied(self.live, &self.copy)?;
             log_bytes = bytes_of_logs(&self.copy)?;
             prepare(&self.copy)?;
-            times.push(recover(
-                self.settings,
-                self.plan,
-                &self.copy.join("test.db"),
-            )?);
+            let first = recover(self.settings, self.plan, &self.copy.join("test.db"))?;
+            times.push(first.0);
+            flushes.push(first.1 as f64);
             std::fs::remove_dir_all(&self.copy)
                 .map_err(|error| format!("{}: {error}", self.copy.display()))?;
         }
         times.sort_by(f64::total_cmp);
-        let median = onewrite_common::median(&times).ok_or("no crash")?;
-        Ok((median, log_bytes))
+        flushes.sort_by(f64::total_cmp);
+        let ms = onewrite_common::median(&times).ok_or("no crash")?;
+        Ok(Recovered {
+            ms,
+            cold_ms: ms,
+            log_bytes,
+            flushes: onewrite_common::median(&flushes).unwrap_or(0.0),
+        })
     }
 }
 
@@ -197,9 +203,17 @@ fn each_file(dir: &Path, act: impl Fn(&File) -> std::io::Result<()>) -> Result<(
     Ok(())
 }
 
-/// Opens every file and reads from it; returns milliseconds. Checks the content after the
-/// measurement.
-fn recover(settings: &Settings, plan: &Plan, path: &Path) -> Result<f64, String> {
+/// Flushes of the device that holds a file so far; 0 if that is no block device.
+fn flushes(path: &Path) -> u64 {
+    let device = BlockDevice::holding(path).ok().flatten();
+    let counters = device.and_then(|device| device.counters().ok());
+    counters.map_or(0, |counters| counters.flushes)
+}
+
+/// Opens every file and reads from it; returns milliseconds and the device's flushes. Checks the
+/// content after the measurement.
+fn recover(settings: &Settings, plan: &Plan, path: &Path) -> Result<(f64, u64), String> {
+    let flushes_before = flushes(path);
     let begun = Instant::now();
     let databases = Databases::open(settings, path, plan.databases()).map_err(text)?;
     for connection in databases.all() {
@@ -208,6 +222,7 @@ fn recover(settings: &Settings, plan: &Plan, path: &Path) -> Result<f64, String>
         read.map_err(|error| format!("recovery: {error}"))?;
     }
     let ms = begun.elapsed().as_secs_f64() * 1e3;
+    let flushed = flushes(path) - flushes_before;
     let found = plan.check(&databases).map_err(text)?;
     if !found.is_ok() {
         return Err(format!(
@@ -216,5 +231,5 @@ fn recover(settings: &Settings, plan: &Plan, path: &Path) -> Result<f64, String>
         ));
     }
     databases.close().map_err(text)?;
-    Ok(ms)
+    Ok((ms, flushed))
 }

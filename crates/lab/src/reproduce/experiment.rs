@@ -4,6 +4,7 @@
 //! repetitions of several trials are interleaved, so that other load on the machine affects all of
 //! them.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -109,6 +110,8 @@ pub struct Experiment<'a> {
     bench: RawBench<'a>,
     samples: Vec<Rates>,
     clock: Clock,
+    /// Figures that several reasons need, by name.
+    known: BTreeMap<&'static str, f64>,
     notes: Vec<String>,
 }
 
@@ -138,8 +141,23 @@ impl<'a> Experiment<'a> {
                 done_s: 0.0,
                 begun: Instant::now(),
             },
+            known: BTreeMap::new(),
             notes: Vec::new(),
         })
+    }
+
+    /// A figure that is measured once, however many reasons need it.
+    pub fn known_or(
+        &mut self,
+        name: &'static str,
+        measure: impl FnOnce(&mut Self) -> Result<f64, String>,
+    ) -> Result<f64, String> {
+        if let Some(figure) = self.known.get(name) {
+            return Ok(*figure);
+        }
+        let figure = measure(self)?;
+        self.known.insert(name, figure);
+        Ok(figure)
     }
 
     /// The user's options.

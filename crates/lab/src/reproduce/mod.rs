@@ -6,15 +6,18 @@
 //! - [`experiment`] runs trials with the code of `compare`, each once.
 //! - [`crash`] crashes and recovers.
 //! - [`outcome`] judges rows and checks reasons.
-//! - [`text`] and this module print.
+//! - [`text`] and this module print; [`page`] and [`site`] write pages; [`all`] runs all papers.
 //!
 //! Every number printed as ours comes from this run.
 
+mod all;
 mod crash;
 mod experiment;
 mod lsmvbt;
 mod outcome;
+mod page;
 mod remapping;
+mod site;
 mod swal;
 mod text;
 mod waldio;
@@ -22,18 +25,21 @@ mod xftl;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use onewrite_flash::latency::Latency;
 use serde::Serialize;
 
+use all::Limit;
 use experiment::{Choice, Experiment, Trial};
 use onewrite_cli::compare::report::Raw;
+use onewrite_cli::html::Page;
 use onewrite_cli::place::{self, Place, Where};
 use onewrite_cli::progress::Progress;
-use onewrite_cli::{Outcome, directory, interrupt};
+use onewrite_cli::{Outcome, directory, interrupt, output};
 use outcome::Shown;
+use site::Site;
 
 /// The explanation of the tables, below the options of `reproduce --help`.
 pub const AFTER_HELP: &str = "\
@@ -59,13 +65,15 @@ Examples:
   onewrite-experiment reproduce waldio table-1 figure-14 --device emmc
   onewrite-experiment reproduce waldio --count 200 --json
   onewrite-experiment reproduce swal --count 2000
-  onewrite-experiment reproduce block-remapping --device emmc";
+  onewrite-experiment reproduce block-remapping --device emmc
+  onewrite-experiment reproduce --all --html site/           # in a build with --features lsmvbt
+  onewrite-experiment reproduce --all --html site/ --resume";
 
 /// The options of `onewrite-experiment reproduce`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// Paper to reproduce
-    #[arg(value_enum, required_unless_present = "list")]
+    #[arg(value_enum, required_unless_present_any = ["list", "all"])]
     paper: Option<PaperArg>,
 
     /// Tables and figures of the paper to run [default: all]
@@ -74,6 +82,27 @@ pub struct Args {
     /// List what can be reproduced, and run nothing
     #[arg(long)]
     list: bool,
+
+    /// Reproduce all five papers, one after the other
+    #[arg(long, requires = "html", conflicts_with_all = ["paper", "list", "json"])]
+    all: bool,
+
+    /// Also write pages of HTML into this directory: one of the paper, and a page of contents
+    #[arg(long, value_name = "DIR")]
+    html: Option<PathBuf>,
+
+    /// Keep the papers that such a run has finished, of the same commit and with the same options
+    #[arg(long, requires = "all")]
+    resume: bool,
+
+    /// A few transactions of everything, once, to see that all of it runs
+    #[arg(long, requires = "all")]
+    quick: bool,
+
+    /// Begin nothing more after so many minutes
+    #[arg(long, value_name = "MINUTES", requires = "all", default_value_t = all::MINUTES,
+          value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    time_limit: u32,
 
     #[command(flatten)]
     place: Where,
@@ -137,8 +166,8 @@ impl PaperArg {
         Self::Waldio,
         Self::Swal,
         Self::BlockRemapping,
-        Self::Xftl,
         Self::Lsmvbt,
+        Self::Xftl,
     ];
 
     fn name(self) -> &'static str {
@@ -206,9 +235,45 @@ struct Report {
 
 /// A figure that could not be run, and why.
 #[derive(Debug, Serialize)]
-struct Failed {
+pub struct Failed {
     figure: &'static str,
     error: String,
+}
+
+/// The figures of a paper after their run.
+enum Measured {
+    Figures(Box<Report>),
+    Xftl(Box<xftl::Report>),
+}
+
+impl Measured {
+    fn shown(&self) -> &[Shown] {
+        match self {
+            Self::Figures(report) => &report.figures,
+            Self::Xftl(report) => &report.figures,
+        }
+    }
+
+    fn failed(&self) -> &[Failed] {
+        match self {
+            Self::Figures(report) => &report.failed,
+            Self::Xftl(report) => &report.failed,
+        }
+    }
+
+    fn page(&self) -> Result<Page, String> {
+        match self {
+            Self::Figures(report) => page::page(report),
+            Self::Xftl(report) => xftl::page(report, PaperArg::Xftl.title()),
+        }
+    }
+
+    fn print(&self, json: bool) -> Result<(), String> {
+        match self {
+            Self::Figures(report) => output::print(json, report, || text::render(report)),
+            Self::Xftl(report) => output::print(json, report, || xftl::text(report)),
+        }
+    }
 }
 
 /// Runs the command.
@@ -217,30 +282,60 @@ pub fn run(args: &Args) -> Outcome {
         print!("{}", listed(args.paper));
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(dir) = &args.plots {
+        directory::check(dir, "give another for the pictures with --plots")?;
+    }
+    if args.all {
+        return all::run(args);
+    }
     let Some(paper) = args.paper else {
         return Err("which paper? `onewrite-experiment reproduce --list` lists them".to_owned());
     };
+    if let Err(message) = chosen(paper, &args.figures) {
+        eprintln!("onewrite: {message}");
+        return Ok(ExitCode::from(2));
+    }
+    let site = args.html.as_deref().map(|dir| Site::open(dir, args));
+    let mut site = site.transpose()?;
+    interrupt::install()?;
+    let begun = Instant::now();
+    let measured = measure(args, paper, Limit::NONE)?;
+    if let Some(site) = &mut site
+        && !interrupt::is_requested()
+    {
+        site.add(paper, &measured, begun.elapsed())?;
+    }
+    measured.print(args.json)?;
+    Ok(interrupt::exit_code(code_of(measured.failed())))
+}
+
+/// Tells of figures that could not be run.
+fn code_of(failed: &[Failed]) -> ExitCode {
+    for Failed { figure, error } in failed {
+        eprintln!("onewrite: {figure}: {error}");
+    }
+    match failed.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}
+
+/// Runs a paper's figures.
+fn measure(args: &Args, paper: PaperArg, limit: Limit) -> Result<Measured, String> {
     if paper == PaperArg::Xftl {
-        return xftl::run(&xftl::Asked {
+        let report = xftl::measure(&xftl::Asked {
             figures: &args.figures,
             count: args.count,
             device: &args.device,
             seed: args.seed,
             plots: args.plots.as_deref(),
-            json: args.json,
-        });
+            limit,
+        })?;
+        return Ok(Measured::Xftl(Box::new(report)));
     }
-    let figures = match chosen(paper, &args.figures) {
-        Ok(figures) => figures,
-        Err(message) => {
-            eprintln!("onewrite: {message}");
-            return Ok(ExitCode::from(2));
-        }
-    };
-    if let Some(dir) = &args.plots {
-        directory::check(dir, "give another for the pictures with --plots")?;
-    }
-    interrupt::install()?;
+    let names = chosen(paper, &args.figures)?;
+    let is_chosen = |figure: &&Figure| names.contains(&figure.name);
+    let figures: Vec<&'static Figure> = paper.figures().iter().filter(is_chosen).collect();
     let progress = Progress::default();
     let choice = Choice {
         count: args.count,
@@ -253,36 +348,40 @@ pub fn run(args: &Args) -> Outcome {
         _ => args.place.clone(),
     };
     let place = place::choose(&place, room(&figures, choice), &progress)?;
-    let reproduced = reproduce(
+    let wanted = Wanted {
         paper,
-        &figures,
+        figures: &figures,
         choice,
-        args.plots.as_deref(),
-        &place,
-        &progress,
-    );
+        plots: args.plots.as_deref(),
+        limit,
+    };
+    let reproduced = reproduce(&wanted, &place, &progress);
     drop(progress);
     // Remove the place before any report, whatever happened. Show the measurements in any case.
     let removed = place.remove();
-    let shown = show(args.json, &reproduced?);
-    removed.and(shown)
+    let mut report = reproduced?;
+    report.failed.extend(removed.err().map(|error| Failed {
+        figure: "after all figures",
+        error,
+    }));
+    Ok(Measured::Figures(Box::new(report)))
 }
 
 /// The named figures, in the paper's order; all if none was named.
-fn chosen(paper: PaperArg, names: &[String]) -> Result<Vec<&'static Figure>, String> {
-    let all = paper.figures();
-    for name in names {
-        if !all.iter().any(|figure| figure.name == name) {
-            let known: Vec<_> = all.iter().map(|figure| figure.name).collect();
-            return Err(format!(
-                "{} has no \"{name}\" here; there are {}",
-                paper.name(),
-                known.join(", ")
-            ));
-        }
+fn chosen(paper: PaperArg, names: &[String]) -> Result<Vec<&'static str>, String> {
+    if paper == PaperArg::Xftl {
+        return xftl::chosen(names);
     }
-    let wanted = |figure: &&Figure| names.is_empty() || names.iter().any(|n| n == figure.name);
-    Ok(all.iter().filter(wanted).collect())
+    let known = || paper.figures().iter().map(|figure| figure.name);
+    if let Some(name) = names.iter().find(|name| !known().any(|one| one == *name)) {
+        return Err(format!(
+            "{} has no \"{name}\" here; there are {}",
+            paper.name(),
+            known().collect::<Vec<_>>().join(", ")
+        ));
+    }
+    let wanted = |one: &&str| names.is_empty() || names.iter().any(|name| name == one);
+    Ok(known().filter(wanted).collect())
 }
 
 /// Bytes of a scratch file system for the largest trial.
@@ -292,14 +391,23 @@ fn room(figures: &[&Figure], choice: Choice) -> u64 {
     largest.unwrap_or(0).max(place::bytes_with(64 << 20))
 }
 
-fn reproduce(
+/// The figures to run, and how.
+struct Wanted<'a> {
     paper: PaperArg,
-    figures: &[&'static Figure],
+    figures: &'a [&'static Figure],
     choice: Choice,
-    plots: Option<&Path>,
-    place: &Place,
-    progress: &Progress,
-) -> Result<Report, String> {
+    plots: Option<&'a Path>,
+    limit: Limit,
+}
+
+fn reproduce(wanted: &Wanted<'_>, place: &Place, progress: &Progress) -> Result<Report, String> {
+    let Wanted {
+        paper,
+        figures,
+        choice,
+        plots,
+        limit,
+    } = *wanted;
     let mut experiment = Experiment::new(place, progress, choice, plots)?;
     let trials: Vec<Trial> = figures.iter().flat_map(|f| (f.trials)(choice)).collect();
     let extra: f64 = figures.iter().map(|figure| figure.extra_s).sum();
@@ -318,7 +426,7 @@ fn reproduce(
             figures.len(),
             spoken(experiment.left())
         ));
-        match (figure.run)(&mut experiment) {
+        match limit.check().and_then(|()| (figure.run)(&mut experiment)) {
             Ok(one) => shown.push(one),
             // The finished measurements are kept.
             Err(error) if interrupt::is_requested() => {
@@ -366,16 +474,6 @@ fn spoken(time: Duration) -> String {
     }
 }
 
-fn show(json: bool, report: &Report) -> Outcome {
-    onewrite_cli::output::print(json, report, || text::render(report))?;
-    let mut code = ExitCode::SUCCESS;
-    for Failed { figure, error } in &report.failed {
-        eprintln!("onewrite: {figure}: {error}");
-        code = ExitCode::FAILURE;
-    }
-    Ok(interrupt::exit_code(code))
-}
-
 /// The text of `--list`.
 fn listed(paper: Option<PaperArg>) -> String {
     let mut text = String::new();
@@ -406,11 +504,13 @@ mod tests {
             different.sort_unstable();
             different.dedup();
             assert_eq!(names.len(), different.len());
-            assert_eq!(chosen(paper, &[]).unwrap().len(), names.len());
+            if paper != PaperArg::Xftl {
+                assert_eq!(chosen(paper, &[]).unwrap(), names);
+            }
         }
         let two = ["figure-8".to_owned(), "table-1".to_owned()];
         let two = chosen(PaperArg::Waldio, &two).unwrap();
-        assert_eq!([two[0].name, two[1].name], ["table-1", "figure-8"]);
+        assert_eq!(two, ["table-1", "figure-8"]);
         let error = chosen(PaperArg::Waldio, &["figure-99".to_owned()]);
         assert!(error.is_err_and(|error| error.contains("table-1, table-2")));
     }

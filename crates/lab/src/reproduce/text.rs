@@ -21,21 +21,27 @@ pub fn render(report: &Report) -> String {
         report.kernel,
         report.sqlite
     ));
-    let rate =
-        |rate: Option<f64>| rate.map_or_else(|| NONE.to_owned(), |rate| format!("{rate:.0}"));
-    text.push_str(&format!(
-        "raw rates a second: 4 KiB direct and durable {}, direct {}, 4,120-byte append and fdatasync {}\n",
-        rate(report.raw.direct_dsync_4k_per_s),
-        rate(report.raw.direct_4k_per_s),
-        rate(report.raw.append_fdatasync_per_s)
-    ));
+    text.push_str(&format!("raw rates a second: {}\n", rates(report)));
     for note in &report.notes {
         text.push_str(&format!("{note}\n"));
     }
     text
 }
 
-fn on_device(report: &Report) -> String {
+/// The device's own rates.
+pub fn rates(report: &Report) -> String {
+    let rate =
+        |rate: Option<f64>| rate.map_or_else(|| NONE.to_owned(), |rate| format!("{rate:.0}"));
+    format!(
+        "4 KiB direct and durable {}, direct {}, 4,120-byte append and fdatasync {}",
+        rate(report.raw.direct_dsync_4k_per_s),
+        rate(report.raw.direct_4k_per_s),
+        rate(report.raw.append_fdatasync_per_s)
+    )
+}
+
+/// The device below the file system, in words.
+pub fn on_device(report: &Report) -> String {
     match (&report.device, &report.device_model) {
         (_, Some(model)) => format!(
             " on a device of the model {} ({})",
@@ -55,12 +61,8 @@ pub fn figure(shown: &Shown) -> String {
         shown.how,
         table(&shown.rows)
     );
-    for Sequence { name, ios, more } in &shown.sequences {
-        text.push_str(&format!("{name}: {}", ios.join(", ")));
-        if *more > 0 {
-            text.push_str(&format!(", and {more} more"));
-        }
-        text.push('\n');
+    for one in &shown.sequences {
+        text.push_str(&format!("{}\n", sequence(one)));
     }
     for sentence in sentences(&shown.differences) {
         text.push_str(&format!("{sentence}\n"));
@@ -69,6 +71,16 @@ pub fn figure(shown: &Shown) -> String {
         text.push_str(&format!("Note: {note}.\n"));
     }
     text
+}
+
+/// The I/Os of a trace.
+pub fn sequence(sequence: &Sequence) -> String {
+    let Sequence { name, ios, more } = sequence;
+    let more = match more {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    format!("{name}: {}{more}", ios.join(", "))
 }
 
 /// A column: its head, its alignment, and its content.
@@ -115,7 +127,8 @@ fn or_none<T>(value: Option<T>, text: fn(T) -> String) -> String {
     value.map_or_else(|| NONE.to_owned(), text)
 }
 
-fn table(rows: &[Row]) -> Table {
+/// A figure's rows.
+pub fn table(rows: &[Row]) -> Table {
     let mut columns = COLUMNS.to_vec();
     if rows.iter().any(|row| row.ratio.is_some()) {
         let last = columns.pop();
@@ -171,7 +184,7 @@ fn number(value: f64) -> String {
 }
 
 /// One sentence for all rows that share it, with each check.
-fn sentences(differences: &[Difference]) -> Vec<String> {
+pub fn sentences(differences: &[Difference]) -> Vec<String> {
     let mut groups: Vec<(&Difference, Vec<&Difference>)> = Vec::new();
     for difference in differences {
         let same = |other: &Difference| {

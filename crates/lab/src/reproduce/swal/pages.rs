@@ -54,39 +54,73 @@ impl Logged {
     }
 }
 
-/// The size of a packed log of an application, from the contents of its pages.
+/// The size of a packed log of an application in blocks of 4 KiB a transaction, from the contents of
+/// its pages.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Blocks {
-    /// Blocks of 4 KiB a transaction, each page compressed by itself.
+    /// Pages that a transaction logs.
+    pub pages: f64,
+    /// Each page compressed by itself.
     pub alone: f64,
     /// The same with each page's previous version as its dictionary.
     pub with_differences: f64,
+    /// All pages of a transaction compressed as one.
+    pub together: f64,
+    /// The first and the third with zstd.
+    pub zstd_alone: f64,
+    pub zstd_together: f64,
 }
 
-/// Blocks a transaction by the compressed sizes of its pages. Each page has a header as in a WAL,
-/// and so has the transaction. The sum is rounded up to whole blocks.
+/// Blocks a transaction by the compressed sizes of its pages. Each compressed piece has a header as
+/// in a WAL, and so has the transaction. The sum is rounded up to whole blocks.
 pub fn blocks(experiment: &Experiment<'_>, op: Op) -> Result<Blocks, String> {
     let logged = logged(experiment, op)?;
-    let mut space = vec![0; codec::space_for(PAGE)];
+    let count = f64::from(length(experiment.choice(), op).clamp(1, MOST));
+    Ok(packed(&logged, count))
+}
+
+fn packed(logged: &Logged, count: f64) -> Blocks {
+    let largest = logged.transactions.iter().map(Vec::len).max().unwrap_or(1);
+    let mut space = vec![0; codec::space_for(PAGE * largest.max(1))];
     let mut before: BTreeMap<(usize, u32), &[u8]> = BTreeMap::new();
-    let (mut alone, mut with_differences) = (0, 0);
+    let mut sum = Blocks::default();
     for pages in &logged.transactions {
-        let (mut bytes, mut fewer) = (HEADER_BYTES, HEADER_BYTES);
-        for page in pages {
-            let size = codec::compress(Method::Lz4, &page.bytes, None, &mut space).unwrap_or(PAGE);
+        let mut size = |method, bytes: &[u8]| {
+            let size = codec::compress(method, bytes, None, &mut space).unwrap_or(bytes.len());
+            FRAME_HEADER_BYTES + size.min(bytes.len())
+        };
+        let all: Vec<u8> = pages.iter().flat_map(|page| page.bytes.clone()).collect();
+        let alone: Vec<usize> = pages
+            .iter()
+            .map(|page| size(Method::Lz4, &page.bytes))
+            .collect();
+        let zstd = pages.iter().map(|page| size(Method::Zstd, &page.bytes));
+        sum.zstd_alone += whole_blocks(zstd.sum());
+        sum.together += whole_blocks(size(Method::Lz4, &all));
+        sum.zstd_together += whole_blocks(size(Method::Zstd, &all));
+        let fewer = pages.iter().zip(&alone).map(|(page, alone)| {
             let base = before.insert(page.of, &page.bytes);
             let difference = base
                 .and_then(|base| codec::compress(Method::Lz4, &page.bytes, Some(base), &mut space));
-            bytes += FRAME_HEADER_BYTES + size;
-            fewer += FRAME_HEADER_BYTES + difference.unwrap_or(size).min(size);
-        }
-        alone += bytes.div_ceil(PAGE);
-        with_differences += fewer.div_ceil(PAGE);
+            difference.map_or(*alone, |size| (FRAME_HEADER_BYTES + size).min(*alone))
+        });
+        sum.with_differences += whole_blocks(fewer.sum());
+        sum.alone += whole_blocks(alone.iter().sum());
+        sum.pages += pages.len() as f64;
     }
-    let count = f64::from(length(experiment.choice(), op).clamp(1, MOST));
-    Ok(Blocks {
-        alone: alone as f64 / count,
-        with_differences: with_differences as f64 / count,
-    })
+    Blocks {
+        pages: sum.pages / count,
+        alone: sum.alone / count,
+        with_differences: sum.with_differences / count,
+        together: sum.together / count,
+        zstd_alone: sum.zstd_alone / count,
+        zstd_together: sum.zstd_together / count,
+    }
+}
+
+/// Blocks of a transaction of so many bytes.
+fn whole_blocks(bytes: usize) -> f64 {
+    (HEADER_BYTES + bytes).div_ceil(PAGE) as f64
 }
 
 /// Runs an application and reads what it logged.
@@ -346,6 +380,31 @@ mod tests {
         assert_eq!(frames(0, &[]).unwrap().len(), 0);
         let unfinished = &log[..HEADER_BYTES + FRAME_HEADER_BYTES + PAGE];
         assert!(frames(0, unfinished).is_err());
+    }
+
+    /// Three equal pages of random bytes compress as one, and not each by itself.
+    #[test]
+    fn pages_that_repeat_each_other_take_fewer_blocks_together() {
+        let mut state = 1u64;
+        let mut byte = || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) as u8
+        };
+        let bytes: Vec<u8> = (0..PAGE).map(|_| byte()).collect();
+        let page = |number| LoggedPage {
+            of: (0, number),
+            bytes: bytes.clone(),
+        };
+        let logged = Logged {
+            transactions: vec![vec![page(1), page(2), page(3)], vec![page(1)]],
+        };
+        let blocks = packed(&logged, 2.0);
+        assert_eq!((blocks.pages, blocks.alone), (2.0, 3.0));
+        // The second transaction's page is the previous version, unchanged.
+        assert_eq!(blocks.with_differences, 2.5);
+        assert_eq!((blocks.together, blocks.zstd_together), (2.0, 2.0));
     }
 
     #[test]

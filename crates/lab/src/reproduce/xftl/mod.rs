@@ -11,12 +11,13 @@
 //! trial        one run; random: fio's writes, rl: RL Benchmark's statements
 //! restart      from flash up to SQLite's first row
 //! targets      targets, misses, and the counts that explain them
-//! text         tables; plots: pictures
+//! text         tables; page: the same as a page; plots: pictures
 //! test_device  a device and its mounted files
 //! ```
 
 mod controllers;
 mod flush;
+mod page;
 mod plots;
 mod random;
 mod restart;
@@ -28,14 +29,16 @@ mod text;
 mod trial;
 
 use std::path::Path;
-use std::process::ExitCode;
+use std::time::Instant;
 
 use onewrite_workload::plan::Op;
 use serde::Serialize;
 
-use crate::reproduce::outcome::Shown;
+use super::all::{Limit, left_of};
+use super::outcome::Shown;
+use super::{Failed, spoken};
 use controllers::{BOARD, Controller, Ftl};
-use onewrite_cli::{Outcome, directory, interrupt};
+use onewrite_cli::interrupt;
 use restart::Restarted;
 use trial::{
     AUTOCHECKPOINT, COUNTER_WRITTEN, Compared, Fullness, OTHERS, Ran, SQLITE, Trial, Work,
@@ -54,8 +57,14 @@ const USUAL: Fullness = Fullness {
     spare_percent: 30,
     full_percent: 80,
 };
+/// MiB of a small device.
+const SMALL_MIB: u32 = 96;
+/// Figures of a quick run.
+pub const QUICK: [&str; 3] = ["flush", "space", "restart"];
 /// Sizes of the figure `space`, in MiB.
 const SIZES: [u32; 3] = [128, 512, 2048];
+/// From here on a run takes minutes.
+const LARGE_MIB: u32 = 1_024;
 
 /// The user's options of `reproduce`.
 pub struct Asked<'a> {
@@ -69,8 +78,8 @@ pub struct Asked<'a> {
     pub seed: u64,
     /// The directory for pictures.
     pub plots: Option<&'a Path>,
-    /// Print one JSON document instead of tables.
-    pub json: bool,
+    /// The time after which nothing more begins.
+    pub limit: Limit,
 }
 
 /// The axes of a device. A figure that varies one of them ignores it.
@@ -91,9 +100,28 @@ pub struct Device {
     /// FTLs of the figures flush and space [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     ftl: Vec<Ftl>,
+
+    /// Sizes of the figure `space` alone, in MiB, if no size is given; [`SIZES`] if there are none.
+    #[arg(skip)]
+    space: Vec<u32>,
 }
 
 impl Device {
+    /// Of the figure `space` only the sizes that take little time.
+    pub fn without_large(&mut self) {
+        self.space = SIZES.into_iter().filter(|size| *size < LARGE_MIB).collect();
+    }
+
+    /// One small device of two FTLs, unless the user names others.
+    pub fn small(&mut self) {
+        if self.size.is_empty() {
+            self.size.push(SMALL_MIB);
+        }
+        if self.ftl.is_empty() {
+            self.ftl = vec![Ftl::Board, Ftl::Journal];
+        }
+    }
+
     fn fullness(&self, host_mib: u32) -> Fullness {
         Fullness {
             host_mib,
@@ -153,12 +181,15 @@ pub const FIGURES: [(&str, &str); 9] = [
         "fio",
         "random writes, an fsync every 1 to 20, on ext4 ordered and journaling data, and on X-FTL",
     ),
-    ("restart", "restart after a power cut"),
+    (
+        "restart",
+        "restart after power cuts, with the FTL's own recovery",
+    ),
 ];
 
 /// The document of `--json`.
 #[derive(Serialize)]
-struct Report {
+pub struct Report {
     version: u32,
     paper: &'static str,
     seed: u64,
@@ -167,31 +198,36 @@ struct Report {
     cells: Vec<space::Cell>,
     ran: Vec<Ran>,
     restarts: Vec<Restarted>,
-    figures: Vec<Shown>,
+    pub figures: Vec<Shown>,
+    /// Figures that could not be run, or were begun and not finished.
+    pub failed: Vec<Failed>,
     pictures: Vec<String>,
 }
 
-/// Runs the figures.
-pub fn run(asked: &Asked<'_>) -> Outcome {
-    for name in asked.figures {
-        if !FIGURES.iter().any(|(known, _)| known == name) {
-            eprintln!(
-                "onewrite: xftl has no \"{name}\" here; there are {}",
-                FIGURES.map(|(name, _)| name).join(", ")
-            );
-            return Ok(ExitCode::from(2));
+/// The figures with these names, all if there are none; or those that there are.
+pub fn chosen(names: &[String]) -> Result<Vec<&'static str>, String> {
+    let known = FIGURES.map(|(name, _)| name);
+    for name in names {
+        if !known.contains(&name.as_str()) {
+            return Err(format!(
+                "xftl has no \"{name}\" here; there are {}",
+                known.join(", ")
+            ));
         }
     }
-    let takes_root = asked.figures.is_empty() || asked.figures.iter().any(|name| name != "flush");
+    let is_wanted = |name: &&str| names.is_empty() || names.iter().any(|wanted| wanted == name);
+    Ok(known.into_iter().filter(is_wanted).collect())
+}
+
+/// Runs the figures.
+pub fn measure(asked: &Asked<'_>) -> Result<Report, String> {
+    let figures = chosen(asked.figures)?;
+    let takes_root = figures.iter().any(|name| *name != "flush");
     if takes_root && !rustix::process::geteuid().is_root() {
         return Err("X-FTL's figures take root: they are run on a device of our own".to_owned());
     }
-    if let Some(dir) = asked.plots {
-        directory::check(dir, "give another for the pictures with --plots")?;
-    }
-    interrupt::install()?;
     let mut report = Report {
-        version: 5,
+        version: 6,
         paper: "xftl",
         seed: asked.seed,
         shape: "pages of 8 KiB, 128 a block, NAND openssd".to_owned(),
@@ -200,41 +236,95 @@ pub fn run(asked: &Asked<'_>) -> Outcome {
         ran: Vec::new(),
         restarts: Vec::new(),
         figures: Vec::new(),
+        failed: Vec::new(),
         pictures: Vec::new(),
     };
-    for (figure, _) in FIGURES {
-        if asked.figures.is_empty() || asked.figures.iter().any(|name| name == figure) {
-            run_figure(asked, figure, &mut report)?;
+    let mut pace = Pace::of(asked, &figures);
+    for figure in figures {
+        match run_figure(asked, figure, &mut report, &mut pace) {
+            Ok(()) => {}
+            Err(error) if interrupt::is_requested() => return Err(error),
+            Err(error) => report.failed.push(Failed { figure, error }),
         }
     }
     report.cells = space::cells(&report.ran);
     report.figures = targets::judge(&report.ran);
-    report.figures.extend(targets::restart(&report.restarts));
+    report.figures.extend(targets::restarts(&report.restarts));
     if let Some(dir) = asked.plots {
-        report.pictures = plots::draw(&report.ran, &report.restarts, dir)?;
+        report.pictures = plots::save(&report.ran, &report.restarts, dir)?;
     }
-    match asked.json {
-        true => println!(
-            "{}",
-            serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?
-        ),
-        false => print!("{}", text::text(&report)),
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(report)
 }
 
-fn run_figure(asked: &Asked<'_>, figure: &'static str, report: &mut Report) -> Result<(), String> {
+/// The tables.
+pub fn text(report: &Report) -> String {
+    text::text(report)
+}
+
+pub use page::page;
+
+/// The runs so far, of all. A run takes about as long as another.
+struct Pace {
+    all: usize,
+    done: usize,
+    begun: Instant,
+}
+
+impl Pace {
+    fn of(asked: &Asked<'_>, figures: &[&'static str]) -> Self {
+        let runs = |figure: &&'static str| match *figure {
+            "restart" => asked.device.each(&[USUAL.host_mib]).len() * restart::MODES.len(),
+            figure => trials(asked, figure).len() * modes(figure).len(),
+        };
+        Self {
+            all: figures.iter().map(runs).sum(),
+            done: 0,
+            begun: Instant::now(),
+        }
+    }
+
+    /// Another run begins, unless there is no time for it.
+    fn next(&mut self, limit: Limit) -> Result<(), String> {
+        if interrupt::is_requested() {
+            return Err("interrupted".to_owned());
+        }
+        limit.check()?;
+        if self.done > 0 {
+            let left = left_of(self.begun.elapsed(), self.done, self.all);
+            let (number, all) = (self.done + 1, self.all);
+            eprintln!("onewrite: {number} of {all}, about {} left", spoken(left));
+        }
+        self.done += 1;
+        Ok(())
+    }
+}
+
+fn run_figure(
+    asked: &Asked<'_>,
+    figure: &'static str,
+    report: &mut Report,
+    pace: &mut Pace,
+) -> Result<(), String> {
     match figure {
         "flush" => {
+            asked.limit.check()?;
             report.flushes =
                 flush::costs(&asked.device.size, &asked.device.controllers(), asked.seed)?;
             return Ok(());
         }
         "restart" => {
             for fullness in asked.device.each(&[USUAL.host_mib]) {
-                for (mode, paper) in SQLITE.into_iter().zip(restart::PAPER) {
-                    let one = restart::restart(BOARD, fullness, mode, UPDATES, asked.seed, paper)?;
-                    report.restarts.push(one);
+                for (mode, paper) in restart::MODES {
+                    pace.next(asked.limit)?;
+                    let case = restart::Case {
+                        controller: BOARD,
+                        fullness,
+                        updates: UPDATES,
+                        seed: asked.seed,
+                    };
+                    report
+                        .restarts
+                        .extend(restart::restarts(case, mode, paper)?);
                 }
             }
             return Ok(());
@@ -243,9 +333,7 @@ fn run_figure(asked: &Asked<'_>, figure: &'static str, report: &mut Report) -> R
     }
     for trial in trials(asked, figure) {
         for mode in modes(figure) {
-            if interrupt::is_requested() {
-                return Err("interrupted".to_owned());
-            }
+            pace.next(asked.limit)?;
             report.ran.push(trial.run(mode)?);
         }
     }
@@ -265,7 +353,8 @@ fn modes(figure: &str) -> Vec<Compared> {
 /// The runs of a figure, on a device of each size. Each runs in every mode.
 fn trials(asked: &Asked<'_>, figure: &'static str) -> Vec<Trial> {
     let sizes = match figure {
-        "space" => asked.device.each(&SIZES),
+        "space" if asked.device.space.is_empty() => asked.device.each(&SIZES),
+        "space" => asked.device.each(&asked.device.space),
         _ => asked.device.each(&[USUAL.host_mib]),
     };
     let trials = sizes

@@ -8,42 +8,39 @@ use onewrite_plot::{
     colors,
 };
 
-use super::restart::Restarted;
+use super::restart::{Group, Restarted, groups};
 use super::trial::Ran;
 
 /// Marks of lines.
 const SHAPES: [Shape; 3] = [Shape::Circle, Shape::Square, Shape::Triangle];
 
-/// Draws the results as SVG and PNG; returns the files.
-pub fn draw(ran: &[Ran], restarts: &[Restarted], dir: &Path) -> Result<Vec<String>, String> {
-    let mut files = Vec::new();
+/// A picture of each figure that was run, with the figure's name.
+pub fn draw(ran: &[Ran], restarts: &[Restarted]) -> Result<Vec<(&'static str, Picture)>, String> {
+    let mut pictures = Vec::new();
     for (figure, title) in super::FIGURES {
         let of: Vec<&Ran> = ran.iter().filter(|one| one.figure == figure).collect();
         let drawn = match figure {
+            "restart" if !restarts.is_empty() => restart(restarts).draw(),
             _ if of.is_empty() => continue,
             "updates" | "fio" => lines(&of, title).draw(),
             _ => bars(&of, title).draw(),
         };
-        let picture = drawn.map_err(|error| error.to_string())?;
-        files.extend(save(&picture, dir, figure)?);
+        pictures.push((figure, drawn.map_err(|error| error.to_string())?));
     }
-    if !restarts.is_empty() {
-        let picture = restart(restarts).draw();
-        let picture = picture.map_err(|error| error.to_string())?;
-        files.extend(save(&picture, dir, "restart")?);
-    }
-    Ok(files)
+    Ok(pictures)
 }
 
-fn save(picture: &Picture, dir: &Path, figure: &str) -> Result<Vec<String>, String> {
-    ["svg", "png"]
-        .into_iter()
-        .map(|ending| {
+/// Saves the pictures as SVG and PNG; returns the files.
+pub fn save(ran: &[Ran], restarts: &[Restarted], dir: &Path) -> Result<Vec<String>, String> {
+    let mut files = Vec::new();
+    for (figure, picture) in draw(ran, restarts)? {
+        for ending in ["svg", "png"] {
             let file = dir.join(format!("xftl-{figure}.{ending}"));
             picture.save(&file).map_err(|error| error.to_string())?;
-            Ok(file.display().to_string())
-        })
-        .collect()
+            files.push(file.display().to_string());
+        }
+    }
+    Ok(files)
 }
 
 /// Each distinct value once, in the order of the runs.
@@ -142,23 +139,33 @@ fn lines(ran: &[&Ran], title: &str) -> Lines {
 }
 
 fn restart(restarts: &[Restarted]) -> Bars {
-    let part = |name: &str, index, value: fn(&Restarted) -> f64| {
-        BarSeries::new(
-            name,
-            colors::of(index),
-            restarts.iter().map(|one| value(one) / 1e3),
-        )
+    let groups = groups(restarts);
+    let several = groups
+        .iter()
+        .any(|group| group.fullness != groups[0].fullness);
+    let medians: Vec<&Restarted> = groups.iter().filter_map(Group::median).collect();
+    let name = |one: &&Restarted| match several {
+        true => format!("{}, {} MiB", one.mode, one.fullness.host_mib),
+        false => one.mode.to_owned(),
+    };
+    let part = |name: &str, index, value: fn(&Restarted) -> Option<f64>| BarSeries {
+        name: name.to_owned(),
+        color: colors::of(index),
+        values: medians
+            .iter()
+            .map(|one| value(one).map(|ms| ms / 1e3))
+            .collect(),
     };
     Bars {
         title: "Restart after a power cut".to_owned(),
         subtitle: Some("the device's own time, next to the paper's restart times".to_owned()),
-        categories: restarts.iter().map(|one| one.mode.to_owned()).collect(),
+        categories: medians.iter().map(name).collect(),
         axis: Axis::new("time", Unit::Seconds),
         arrangement: Arrangement::Grouped,
         series: vec![
-            part("FTL, from flash", 0, |one| one.ftl_ms),
-            part("mount", 1, |one| one.mount_ms),
-            part("SQLite, to its first row", 2, |one| one.sqlite_ms),
+            part("FTL, from flash", 0, |one| Some(one.ftl_ms)),
+            part("mount", 1, |one| Some(one.mount_ms)),
+            part("SQLite, to its first row", 2, |one| Some(one.sqlite_ms)),
             part("the paper's", 3, |one| one.paper_ms),
         ],
     }

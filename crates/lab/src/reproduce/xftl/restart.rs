@@ -9,12 +9,18 @@ use onewrite_workload::team::{self, Control};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::controllers::{Controller, TABLE};
-use super::test_device::TestDevice;
-use super::trial::{Compared, Fullness, PAGE, number, page_size, plan, settings};
+use super::controllers::{Controller, LARGE_TABLE, TABLE};
+use super::test_device::{Below, TestDevice};
+use super::trial::{Compared, Fullness, OTHERS, PAGE, SQLITE, number, page_size, plan, settings};
 
-/// The paper's restart times, in ms, in the order of [`super::trial::SQLITE`].
-pub const PAPER: [f64; 3] = [20.1, 153.0, 3.5];
+/// The modes, with the paper's restart times in ms.
+pub const MODES: [(Compared, Option<f64>); 4] = [
+    (SQLITE[0], Some(20.1)),
+    (SQLITE[1], Some(153.0)),
+    (SQLITE[2], Some(3.5)),
+    // X-FTL's file system without its transactions.
+    (OTHERS[2], None),
+];
 
 /// The times of a restart.
 #[derive(Clone, Debug, Serialize)]
@@ -22,6 +28,8 @@ pub struct Restarted {
     pub mode: &'static str,
     pub controller: Controller,
     pub fullness: Fullness,
+    /// The NAND operation in which the power went, counted from the first transaction.
+    pub cut: u32,
     /// The FTL's time, from flash.
     pub ftl_ms: f64,
     /// The part of it for the X-L2P table.
@@ -30,7 +38,7 @@ pub struct Restarted {
     pub mount_ms: f64,
     /// SQLite's time, to its first rows.
     pub sqlite_ms: f64,
-    pub paper_ms: f64,
+    pub paper_ms: Option<f64>,
     /// Pages read from the NAND since the FTL was there, and programmed.
     pub reads: u64,
     pub programs: u64,
@@ -45,39 +53,103 @@ impl Restarted {
         self.table_ms + self.mount_ms + self.sqlite_ms
     }
 
+    /// All of it, from flash to the first row.
+    pub fn whole_ms(&self) -> f64 {
+        self.ftl_ms + self.mount_ms + self.sqlite_ms
+    }
+
     /// The time of the reads and programs, one after the other.
     pub fn work_ms(&self) -> f64 {
         self.reads as f64 * self.read_ms + self.programs as f64 * self.program_ms
     }
 }
 
-/// The NAND of [`Controller::shape`].
-const NAND: &str = "openssd";
-/// NAND operations until the power goes, unless another place is needed.
-const CUT: u32 = 1_500;
-/// Places a few operations further on. One of them is taken if a cut leaves no journal to play
-/// back.
-const PLACES: u32 = 12;
+/// The restarts of one mode on one device.
+pub struct Group<'a> {
+    pub mode: &'static str,
+    pub fullness: Fullness,
+    /// Sorted by [`Restarted::ms`].
+    sorted: Vec<&'a Restarted>,
+}
 
-/// A restart with something to recover. A rollback journal does not exist all the time.
-pub fn restart(
-    controller: Controller,
-    fullness: Fullness,
-    mode: Compared,
-    updates: u32,
-    seed: u64,
-    paper_ms: f64,
-) -> Result<Restarted, String> {
-    let mut cuts = (CUT..).step_by(7).take(PLACES as usize);
-    loop {
-        let cut = cuts.next();
-        let cut = cut.ok_or_else(|| format!("{}: no cut has left a journal", mode.name))?;
-        let (restarted, is_played_back) =
-            restart_after(cut, controller, fullness, mode, updates, seed, paper_ms)?;
-        if is_played_back || mode.journal != "delete" {
-            return Ok(restarted);
+impl<'a> Group<'a> {
+    /// The restart with the median time.
+    pub fn median(&self) -> Option<&'a Restarted> {
+        onewrite_common::middle(&self.sorted).copied()
+    }
+
+    pub fn cuts(&self) -> usize {
+        self.sorted.len()
+    }
+
+    /// The median, the least and the most of a time.
+    pub fn spread(&self, time: fn(&Restarted) -> f64) -> (f64, f64, f64) {
+        let mut times: Vec<f64> = self.sorted.iter().map(|one| time(one)).collect();
+        times.sort_by(f64::total_cmp);
+        let of = |time: Option<&f64>| time.copied().unwrap_or(f64::NAN);
+        let median = onewrite_common::middle(&times);
+        (of(median), of(times.first()), of(times.last()))
+    }
+}
+
+/// Restarts by device and mode, in the order in which they were made.
+pub fn groups(restarts: &[Restarted]) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for one in restarts {
+        let is_same =
+            |group: &&mut Group<'_>| (group.mode, group.fullness) == (one.mode, one.fullness);
+        match groups.iter_mut().find(is_same) {
+            Some(group) => group.sorted.push(one),
+            None => groups.push(Group {
+                mode: one.mode,
+                fullness: one.fullness,
+                sorted: vec![one],
+            }),
         }
     }
+    for group in &mut groups {
+        group.sorted.sort_by(|a, b| a.ms().total_cmp(&b.ms()));
+    }
+    groups
+}
+
+/// The NAND of [`Controller::shape`].
+const NAND: &str = "openssd";
+/// Restarts of each mode.
+pub const CUTS: usize = 5;
+/// NAND operations until the power goes the first time, and from one cut to the next.
+const CUT: u32 = 1_500;
+const STEP: u32 = 211;
+/// Places to try. A rollback journal does not exist all the time, and a cut that leaves none to play
+/// back does not count.
+const PLACES: usize = 24;
+
+/// A device, and the transactions on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    pub controller: Controller,
+    pub fullness: Fullness,
+    pub updates: u32,
+    pub seed: u64,
+}
+
+/// [`CUTS`] restarts of a mode, each with something to recover.
+pub fn restarts(
+    case: Case,
+    mode: Compared,
+    paper_ms: Option<f64>,
+) -> Result<Vec<Restarted>, String> {
+    let mut made = Vec::new();
+    for cut in (CUT..).step_by(STEP as usize).take(PLACES) {
+        let (restarted, is_played_back) = restart_after(cut, case, mode, paper_ms)?;
+        if is_played_back || mode.journal != "delete" {
+            made.push(restarted);
+        }
+        if made.len() == CUTS {
+            return Ok(made);
+        }
+    }
+    Err(format!("{}: too few cuts have left a journal", mode.name))
 }
 
 fn integrity(databases: &Databases) -> rusqlite::Result<String> {
@@ -85,21 +157,26 @@ fn integrity(databases: &Databases) -> rusqlite::Result<String> {
     databases.first().query_row(sql, [], |row| row.get(0))
 }
 
-/// Runs transactions until the power goes in the middle of one, then everything from flash up to
-/// the first rows. Also returns whether SQLite has synced anything, as it does after playing a
-/// journal back.
-fn restart_after(
-    cut: u32,
-    controller: Controller,
-    fullness: Fullness,
-    mode: Compared,
-    updates: u32,
-    seed: u64,
-    paper_ms: f64,
-) -> Result<(Restarted, bool), String> {
-    eprintln!("onewrite: restart, {}, {}", controller.name(), mode.name);
+/// A device after a cut, and when the power went, in nanoseconds of its time.
+fn cut_off(cut: u32, case: Case, mode: Compared) -> Result<(TestDevice, u64), String> {
+    let Case {
+        controller,
+        fullness,
+        updates,
+        seed,
+    } = case;
     let name = mode.name;
-    let shape = controller.shape(fullness.host_mib, fullness.spare_percent, TABLE)?;
+    eprintln!(
+        "onewrite: restart, {}, {} MiB, {name}, cut {cut}",
+        controller.name(),
+        fullness.host_mib
+    );
+    // A checkpoint on transactional files is one transaction.
+    let table = match (mode.below, mode.journal) {
+        (Below::Files, "xftl") | (Below::Ext4, _) => TABLE,
+        _ => LARGE_TABLE,
+    };
+    let shape = controller.shape(fullness.host_mib, fullness.spare_percent, table)?;
     let mut device = TestDevice::start(controller, &shape, mode.below)?;
     let path = device.root().join("test.db");
     page_size(&path, 1)?;
@@ -125,6 +202,21 @@ fn restart_after(
         .parse()
         .map_err(|_| format!("off is answered by {off:?}"))?;
     let _ = device.unmount();
+    Ok((device, off))
+}
+
+/// Runs transactions until the power goes in the middle of one, then everything from flash up to
+/// the first rows. Also returns whether SQLite has synced anything, as it does after playing a
+/// journal back.
+fn restart_after(
+    cut: u32,
+    case: Case,
+    mode: Compared,
+    paper_ms: Option<f64>,
+) -> Result<(Restarted, bool), String> {
+    let name = mode.name;
+    let text = |error: onewrite_workload::Error| error.to_string();
+    let (mut device, off) = cut_off(cut, case, mode)?;
     let on: Value =
         serde_json::from_str(&device.order("on")?).map_err(|error| error.to_string())?;
     let flushes = |report: &Value| number(report, "/statistics/flushes");
@@ -153,8 +245,9 @@ fn restart_after(
     let transfer_ms = PAGE as f64 / timing.transfer_mb_per_s / 1e3;
     let restarted = Restarted {
         mode: name,
-        controller,
-        fullness,
+        controller: case.controller,
+        fullness: case.fullness,
+        cut,
         ftl_ms: ms(number(&on, "/recovery/nanoseconds")),
         table_ms: ms(number(&on, "/recovery/table_nanoseconds")),
         mount_ms: ms(mounted_ns.saturating_sub(opened)),
@@ -166,4 +259,50 @@ fn restart_after(
         program_ms: timing.program_us / 1e3 + transfer_ms,
     };
     Ok((restarted, flushes(&read) > flushes(&mounted)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::controllers::BOARD;
+    use super::*;
+
+    #[test]
+    fn restarts_are_grouped_by_device_and_mode_with_their_spread() {
+        let one = |mode, host_mib, sqlite_ms| Restarted {
+            mode,
+            controller: BOARD,
+            fullness: Fullness {
+                host_mib,
+                spare_percent: 30,
+                full_percent: 80,
+            },
+            cut: 1,
+            ftl_ms: 10.0,
+            table_ms: 1.0,
+            mount_ms: 2.0,
+            sqlite_ms,
+            paper_ms: None,
+            reads: 0,
+            programs: 0,
+            read_ms: 0.0,
+            program_ms: 0.0,
+        };
+        let all = [
+            one("WAL", 128, 9.0),
+            one("WAL", 128, 3.0),
+            one("X-FTL", 128, 1.0),
+            one("WAL", 512, 4.0),
+            one("WAL", 128, 5.0),
+        ];
+        let groups = groups(&all);
+        let names: Vec<_> = groups
+            .iter()
+            .map(|group| (group.mode, group.fullness.host_mib, group.cuts()))
+            .collect();
+        assert_eq!(names, [("WAL", 128, 3), ("X-FTL", 128, 1), ("WAL", 512, 1)]);
+        assert_eq!(groups[0].median().map(|one| one.sqlite_ms), Some(5.0));
+        // The table's part is in the FTL's, and counts once.
+        assert_eq!(groups[0].spread(Restarted::whole_ms), (17.0, 15.0, 21.0));
+        assert_eq!(groups[0].spread(Restarted::ms), (8.0, 6.0, 12.0));
+    }
 }

@@ -56,7 +56,7 @@ impl Cell {
     }
 }
 
-const FOOT: &str = "\
+pub const FOOT: &str = "\
 Reads are pages that the host reads from the device. Transactional files have no page cache, so the counter that SQLite looks at \
 before each transaction, and a log's unaligned frames, are read from flash; ext4 has them in memory.
 ";
@@ -129,41 +129,61 @@ fn holds(cells: &[Cell], stated: Stated, figure: impl Fn(&Cell) -> Option<f64>) 
     }
 }
 
-/// What the space says, with the devices of today first.
-pub fn text(cells: &[Cell]) -> String {
-    if cells.is_empty() {
-        return String::new();
-    }
+/// The head of [`claims`].
+pub const HEAD: &str = "X-FTL as in its paper (the change counter is written) is so many times as fast, by size and FTL:";
+
+/// A sentence for each claim, with the devices of today first.
+pub fn claims(cells: &[Cell]) -> Vec<String> {
     let time = |mode: &'static str| move |cell: &Cell| cell.other(mode).map(|other| other.time);
     let host = |cell: &Cell| cell.other("WAL").map(|other| other.host_writes);
     let erases = |cell: &Cell| cell.other("WAL").map(|other| other.erases);
     let today = || cells.iter().filter(|cell| cell.is_today());
-    let mut text = String::from(
-        "X-FTL as in its paper (the change counter is written) is so many times as fast, by size and FTL:\n",
-    );
+    let mut claims = Vec::new();
     for (mode, stated) in [("WAL", TO_WAL), ("rollback journal", TO_ROLLBACK)] {
-        text.push_str(&format!(
-            "- as {mode}, where a flush writes what has changed or less, as FTLs do today: {}\n\
-             - as {mode}, in all of the space: {}\n\
-             - the paper's {} is had (a tenth more or less) in: {}\n",
-            range(today(), time(mode)),
-            range(cells.iter(), time(mode)),
-            stated.amount,
-            holds(cells, stated, time(mode)),
-        ));
+        claims.extend([
+            format!(
+                "as {mode}, where a flush writes what has changed or less, as FTLs do today: {}",
+                range(today(), time(mode))
+            ),
+            format!(
+                "as {mode}, in all of the space: {}",
+                range(cells.iter(), time(mode))
+            ),
+            format!(
+                "the paper's {} holds (a tenth more or less) in: {}",
+                stated.amount,
+                holds(cells, stated, time(mode))
+            ),
+        ]);
     }
-    text.push_str(&format!(
-        "- WAL's host writes so many times as many pages: {}; the paper's {} is had in: {}\n\
-         - WAL erases so many times as often (the life of the flash): {}\n",
-        range(cells.iter(), host),
-        HALVED.amount,
-        holds(cells, HALVED, host),
-        range(cells.iter(), erases),
-    ));
-    format!("{text}{}\n{FOOT}", cells_table(cells))
+    claims.extend([
+        format!(
+            "WAL's host writes so many times as many pages: {}; the paper's {} holds in: {}",
+            range(cells.iter(), host),
+            HALVED.amount,
+            holds(cells, HALVED, host)
+        ),
+        format!(
+            "WAL erases so many times as often (the life of the flash): {}",
+            range(cells.iter(), erases)
+        ),
+    ]);
+    claims
 }
 
-fn cells_table(cells: &[Cell]) -> Table {
+/// The claims and the table; empty without cells.
+pub fn text(cells: &[Cell]) -> String {
+    if cells.is_empty() {
+        return String::new();
+    }
+    let claims: String = claims(cells)
+        .iter()
+        .map(|claim| format!("- {claim}\n"))
+        .collect();
+    format!("{HEAD}\n{claims}{}\n{FOOT}", cells_table(cells))
+}
+
+pub fn cells_table(cells: &[Cell]) -> Table {
     let mut table = table(
         &[
             "device",

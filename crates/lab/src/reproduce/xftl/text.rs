@@ -4,19 +4,19 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use super::Report;
 use super::flush::Costs;
-use super::restart::Restarted;
+use super::restart::{Restarted, groups};
 use super::trial::Ran;
 use super::{controllers, space};
 
 /// The slides' statements in numbers.
-const PAPER: &str = "\
+pub const PAPER: &str = "\
 Paper, partsupply at 5 pages a transaction: X-FTL is 3.0 times as fast as WAL and 11.7 times as fast as the rollback \
 journal; it halves what is written, and all in all is 2 to 3 times as fast. Of the Android traces, TPC-C and fio the slides \
 show bars and state a direction: faster than both, and than ext4's ordered mode, as consistent as full data journaling.
 ";
 
 /// The differences between both sides, and our choices.
-const FOOT: &str = "\
+pub const FOOT: &str = "\
 Counts are pages a transaction (of fio: a page). Rollback journal, WAL and fio's ext4 run on ext4, X-FTL on transactional files, \
 which have no times, directories and block bitmaps to write, and trim what they free, as ext4 here does not: the paper ran ext4 \
 on both sides. Where one device is named it is the paper's board as its public firmware has it; the figure controllers varies what the slides \
@@ -24,7 +24,7 @@ do not say: \"whole map at flush\" is a cost of flushes that X-FTL's commit does
 ";
 
 /// The meaning of the costs of flushes.
-const FLUSH_FOOT: &str = "\
+pub const FLUSH_FOOT: &str = "\
 A flush after so many pages anywhere on a new device. Programs are those of the FTL; ms are from the first page to the end of \
 the flush, in the device's own time. A commit is X-FTL's of as many pages on the same device.
 ";
@@ -67,7 +67,7 @@ pub fn table(header: &[&str], left: usize) -> Table {
     table
 }
 
-fn flushes(costs: &[Costs]) -> Table {
+pub fn flushes(costs: &[Costs]) -> Table {
     let header = [
         "host MiB",
         "page KiB",
@@ -95,7 +95,7 @@ fn flushes(costs: &[Costs]) -> Table {
     table
 }
 
-fn runs(ran: &[Ran]) -> Table {
+pub fn runs(ran: &[Ran]) -> Table {
     let mut table = table(
         &[
             "workload",
@@ -155,7 +155,7 @@ pub fn to_xftl(ran: &Ran, all: &[Ran]) -> Option<f64> {
 }
 
 /// Every setting, its source, and its result.
-fn sources(ran: &[Ran]) -> Table {
+pub fn sources(ran: &[Ran]) -> Table {
     let mut table = table(
         &[
             "controller",
@@ -187,25 +187,40 @@ fn sources(ran: &[Ran]) -> Table {
     table
 }
 
-fn restarts(restarts: &[Restarted]) -> Table {
+pub fn restarts(restarts: &[Restarted]) -> Table {
     let header = [
         "restart",
+        "host MiB",
+        "cuts",
         "FTL ms",
         "of that X-L2P ms",
         "mount ms",
         "SQLite ms",
+        "all of it, ms",
+        "without the FTL's, ms",
         "paper ms",
     ];
     let mut table = table(&header, 1);
-    for one in restarts {
-        let ms = |ms: f64| format!("{ms:.1}");
+    for group in groups(restarts) {
+        let time = |time: fn(&Restarted) -> f64| {
+            let (median, least, most) = group.spread(time);
+            match format!("{least:.1}") == format!("{most:.1}") {
+                true => format!("{median:.1}"),
+                false => format!("{median:.1} ({least:.1} to {most:.1})"),
+            }
+        };
+        let paper = group.median().and_then(|one| one.paper_ms);
         table.add_row([
-            one.mode.to_owned(),
-            ms(one.ftl_ms),
-            ms(one.table_ms),
-            ms(one.mount_ms),
-            ms(one.sqlite_ms),
-            ms(one.paper_ms),
+            group.mode.to_owned(),
+            group.fullness.host_mib.to_string(),
+            group.cuts().to_string(),
+            time(|one| one.ftl_ms),
+            time(|one| one.table_ms),
+            time(|one| one.mount_ms),
+            time(|one| one.sqlite_ms),
+            time(Restarted::whole_ms),
+            time(Restarted::ms),
+            paper.map_or_else(String::new, |ms| format!("{ms:.1}")),
         ]);
     }
     table
