@@ -219,9 +219,17 @@ impl Core {
         Ok(page)
     }
 
-    /// Marks the regions of the commit's pages.
+    /// Marks the regions of the commit's pages. With `double` a slot names the pages that were there
+    /// before, so only those born in the transaction need a mark, for the free map. The first mark
+    /// of a header also says that it is not clean.
     fn mark_dirty(&mut self, lists: &[u32], flush: bool) -> Result<()> {
-        let pages: Vec<u32> = self.txn()?.dirty.keys().chain(lists).copied().collect();
+        let all = !self.double || self.header.marks.is_empty();
+        let txn = self.txn()?;
+        let written = txn
+            .dirty
+            .keys()
+            .filter(|page| all || txn.own.contains(page));
+        let pages: Vec<u32> = written.chain(lists).copied().collect();
         let flushed = if flush {
             Flushed::WithThePages
         } else {

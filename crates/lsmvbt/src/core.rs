@@ -134,6 +134,8 @@ pub(crate) struct Core {
     pub(crate) header: Header,
     /// Versions that never happened. Pages that one of them wrote last are stripped.
     pub(crate) lost: Lost,
+    /// Headers with new marks that this handle has written since it moved the floor.
+    pub(crate) marked_by: u64,
     /// False while the newest header may not have reached the disk.
     pub(crate) header_flushed: bool,
     pub(crate) free: FreeMap,
