@@ -455,7 +455,7 @@ impl Connection for Session {
     fn last_tree(&mut self) -> Result<u32> {
         let trees = self.db.tree_ids(self.view).map_err(error)?;
         let last = trees.last().map_or(SCHEMA, |tree| tree.0);
-        Ok(last.max(self.db.status().map_err(error)?.pages))
+        Ok(last.max(self.db.pages().map_err(error)?))
     }
 
     fn count(&mut self, tree: u32) -> Result<u64> {

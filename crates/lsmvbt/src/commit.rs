@@ -12,8 +12,9 @@
 //! turns. The flush makes the slot durable, and with it the pages that the commit before wrote in
 //! place. Then the pages are written in place, without a flush. Recovery redoes both slots.
 
-use std::borrow::Cow;
 use std::time::Instant;
+
+use foldhash::HashMap;
 
 use crate::core::{AllocOp, BROKEN, Core, Written};
 use crate::error::{Error, Result};
@@ -511,23 +512,32 @@ impl Core {
     /// Otherwise an entry that leads to one of them would free it again, and it would be allocated
     /// twice.
     pub(crate) fn publish_free(&mut self) -> Result<()> {
-        let mut free = Cow::Borrowed(&self.free);
-        for page in self.quarantine.iter().flat_map(|(_, pages)| pages) {
-            free.to_mut().insert(*page);
+        let kept_back = self.quarantine.iter().flat_map(|(_, pages)| pages);
+        let mut also: HashMap<usize, u64> = HashMap::default();
+        for page in kept_back {
+            *also.entry((page / 64) as usize).or_default() |= 1 << (page % 64);
         }
-        let words = (free.hwm as usize).div_ceil(64);
         let known = self.published.len();
+        let words = (self.free.hwm as usize).div_ceil(64);
         self.published.resize(words, 0);
+        let mut news = self.free.touched().to_vec();
+        news.extend(also.keys());
+        news.sort_unstable();
+        news.dedup();
         let mut changed = false;
-        for i in 0..words {
-            let word = free.words().get(i).copied().unwrap_or(0);
-            // Past the known part, an earlier and larger file may have left any value.
+        // Past the known part, an earlier and larger file may have left any value.
+        let known_news = news.into_iter().filter(|word| *word < known.min(words));
+        for i in known_news.chain(known..words) {
+            let also = also.get(&i).copied().unwrap_or(0);
+            let word = self.free.words().get(i).copied().unwrap_or(0) | also;
             if i >= known || self.published[i] != word {
                 self.store(shared::free_word(i), word)?;
                 self.published[i] = word;
                 changed = true;
             }
         }
+        self.free.forget_touched();
+        debug_assert!(self.published_all(&also));
         // Last, so that no word past it is left from an earlier file, whenever the process dies.
         self.store(HWM, u64::from(self.free.hwm))?;
         if changed {
@@ -535,6 +545,14 @@ impl Core {
             self.store(FREE_SEQ, self.free_seq)?;
         }
         Ok(())
+    }
+
+    /// True if no changed word was left out.
+    fn published_all(&self, also: &HashMap<usize, u64>) -> bool {
+        self.published.iter().enumerate().all(|(i, published)| {
+            let word = self.free.words().get(i).copied().unwrap_or(0);
+            *published == word | also.get(&i).copied().unwrap_or(0)
+        })
     }
 }
 

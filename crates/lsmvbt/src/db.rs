@@ -149,6 +149,11 @@ impl Db {
         Ok(Version(self.core.current()?))
     }
 
+    /// Pages in the file in use or free. One load of shared memory.
+    pub fn pages(&self) -> Result<u32> {
+        Ok(self.core.load(crate::shared::HWM)? as u32)
+    }
+
     /// A cursor over a tree at a view. It is not positioned.
     pub fn cursor(&mut self, view: Version, tree: TreeId) -> Result<Cursor> {
         Cursor::new(&mut self.core, view, tree)

@@ -219,6 +219,7 @@ impl Core {
             )?;
         }
         self.store(HWM, u64::from(self.free.hwm))?;
+        self.free.forget_touched();
         self.published = self.free.words().to_vec();
         self.published.resize(words, 0);
         self.quarantine.clear();
