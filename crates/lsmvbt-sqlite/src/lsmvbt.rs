@@ -584,9 +584,11 @@ impl Connection for Session {
     }
 
     fn delete(&mut self, cursor: CursorId) -> Result<()> {
-        let (db, there) = self.positioned(cursor)?;
-        db.delete_at(there).map_err(error)?;
-        self.lose(cursor);
-        Ok(())
+        self.positioned(cursor)?;
+        let there = self.cursors.get_mut(cursor as usize);
+        let there = there.and_then(|position| position.cursor.take());
+        self.db
+            .delete_with(there.ok_or_else(nowhere)?)
+            .map_err(error)
     }
 }

@@ -407,11 +407,11 @@ impl Core {
             let node = self.node(page)?;
             self.txn()?.dirty.insert(page, node);
         }
-        let txn = self.txn()?;
+        let txn = self.txn.as_mut();
         let node = txn
-            .dirty
-            .get_mut(&page)
+            .and_then(|txn| txn.dirty.get_mut(&page))
             .ok_or(Error::Transaction("a dirty page is gone"))?;
+        self.stats.copied += u64::from(Arc::strong_count(node) > 1);
         Ok(Arc::make_mut(node))
     }
 

@@ -310,6 +310,18 @@ impl Db {
         })
     }
 
+    /// As [`Db::delete_at`], and ends the cursor. A page that the transaction has changed already is
+    /// then not copied: nothing else holds it.
+    pub fn delete_with(&mut self, cursor: Cursor) -> Result<()> {
+        let tree = cursor.tree().0;
+        let (mut path, at) = cursor.path(&self.core)?;
+        drop(cursor);
+        self.core.changing(|core| {
+            core.delete_entry(tree, &mut path, at)?;
+            core.spill_if_needed()
+        })
+    }
+
     /// Changes a part of the value of a cursor's entry, in an `Integer` tree. The cursor must be of the
     /// write transaction's view and not stale; it must seek again afterwards. The first such change
     /// of an entry in a transaction copies the value. The others touch only the pages that they
