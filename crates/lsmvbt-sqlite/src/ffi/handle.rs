@@ -155,7 +155,8 @@ impl Inner {
         }
     }
 
-    /// Runs a pragma of the engine. A database that must still be made has none.
+    /// Runs a pragma of the engine. A database that must still be made answers to none: the C part
+    /// makes it before it sets anything.
     pub fn pragma(&mut self, name: &str, value: Option<&str>) -> Result<Option<String>> {
         if let State::New(place) = &self.state {
             if self.is_new() {

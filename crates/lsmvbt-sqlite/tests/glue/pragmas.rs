@@ -175,6 +175,35 @@ fn history_is_remembered_and_not_changed_within_a_transaction() {
     assert_eq!(one(&a, "SELECT count(*) FROM t"), "1");
 }
 
+#[test]
+fn what_is_set_before_anything_is_written_holds_or_is_refused() {
+    let setup = Setup::new();
+    let a = setup.open("x", ENGINE);
+    assert_eq!(one(&a, "PRAGMA lsmvbt_history = 5"), "5");
+    assert_eq!(one(&a, "PRAGMA lsmvbt_torn = trust"), "trust");
+    run(&a, "PRAGMA encoding = 'UTF-16le'; CREATE TABLE t(x)");
+    assert_eq!(one(&a, "PRAGMA lsmvbt_torn"), "trust");
+    drop(a);
+    let a = setup.open("x", ENGINE);
+    assert_eq!(one(&a, "PRAGMA lsmvbt_history"), "5");
+    assert_eq!(one(&a, "PRAGMA encoding"), "UTF-16le");
+
+    let b = setup.open("y", ENGINE);
+    run(&b, "BEGIN; SELECT * FROM sqlite_schema");
+    let message = refused(&b, "PRAGMA lsmvbt_history = 5");
+    assert_eq!(message, "not within a transaction");
+    run(&b, "COMMIT; CREATE TABLE t(x)");
+
+    let stock = setup.open("z", "stock");
+    let message = refused(&stock, "PRAGMA lsmvbt_history = 5");
+    assert!(message.contains("journal_mode = lsmvbt"), "{message}");
+    run(
+        &stock,
+        "PRAGMA journal_mode = lsmvbt; PRAGMA lsmvbt_history = 5",
+    );
+    assert_eq!(one(&stock, "PRAGMA lsmvbt_history"), "5");
+}
+
 /// A commit to a page of its own writes a page of the header as well where recovery may not read the
 /// whole file, and recovery reads less.
 #[test]
