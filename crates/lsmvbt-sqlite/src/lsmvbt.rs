@@ -189,6 +189,7 @@ fn error(error: ::lsmvbt::Error) -> Error {
         ::lsmvbt::Error::Busy => Error::Busy,
         ::lsmvbt::Error::StaleSnapshot { .. } => Error::StaleSnapshot,
         ::lsmvbt::Error::ReadOnly => Error::ReadOnly,
+        ::lsmvbt::Error::NoMemory => Error::NoMemory,
         ::lsmvbt::Error::NotADatabase => Error::NotADatabase,
         ::lsmvbt::Error::Compare(code) => Error::Compare(code),
         ::lsmvbt::Error::NoSuchTree(tree) => Error::NoSuchTree(tree.0),
@@ -557,7 +558,10 @@ impl Connection for Session {
         if zeros == 0 {
             return self.db.put_integer(tree, rowid, data).map_err(error);
         }
-        let mut whole = Vec::with_capacity(data.len() + zeros as usize);
+        let mut whole = Vec::new();
+        whole
+            .try_reserve_exact(data.len() + zeros as usize)
+            .map_err(|_| Error::NoMemory)?;
         whole.extend_from_slice(data);
         whole.resize(data.len() + zeros as usize, 0);
         self.db.put_integer(tree, rowid, &whole).map_err(error)

@@ -22,6 +22,7 @@ use crate::freemap::{self, FreeMap};
 use crate::header::{Header, MapRef};
 use crate::marks::Flushed;
 use crate::page::{self, CAPACITY, HEADER, Image, PageType, Record, Stamp, set_u32, set_u64};
+use crate::room;
 use crate::shared::{self, CURRENT, FREE_SEQ, HEADER_SEQ, HWM, WRITING};
 use crate::tree::catalog::DIRECTORY;
 use crate::types::{Durability, PAGE_SIZE, PageNo};
@@ -342,7 +343,8 @@ impl Core {
     pub(crate) fn images(&mut self) -> Result<Vec<(u32, Box<Image>)>> {
         let (stamp, salt) = (self.stamp()?, self.salt);
         let txn = self.txn()?;
-        let mut images = Vec::with_capacity(txn.dirty.len());
+        let mut images = Vec::new();
+        room::reserve(&mut images, txn.dirty.len())?;
         for (page, node) in &txn.dirty {
             images.push((*page, node.encode(salt, stamp)?));
         }
@@ -356,7 +358,7 @@ impl Core {
         lists: &[u32],
         flush: bool,
     ) -> std::result::Result<Written, Failed> {
-        let mut images = self.images()?;
+        let mut images = self.images().map_err(Failed::Before)?;
         let stamp = self.stamp()?;
         let mut crcs = self.group.clone();
         crcs.extend(self.txn()?.spilled.iter().map(|(p, c)| (*p, *c)));

@@ -15,12 +15,13 @@ use crate::header::Header;
 use crate::lost::Lost;
 use crate::page::{Image, Node, NodeRef, PageType, Stamp};
 use crate::readers::{Held, Keep};
+use crate::room;
 use crate::shared::{
     self, AGAIN, CURRENT, DURABLE, EPOCH, HEADER_DURABLE, NEXT, POISON, RING_HEAD,
 };
 use crate::storage::{READERS, Storage};
 use crate::tree::value::Walked;
-use crate::types::{Options, PAGE_SIZE, PageNo, Stats, TreeKind};
+use crate::types::{Options, PageNo, Stats, TreeKind};
 
 /// Reads again after a checksum error: a writer may have been in the middle of the page.
 const READ_TRIES: usize = 200;
@@ -318,7 +319,7 @@ impl Core {
 
     /// The bytes of a page, unchecked; zeros where the file ends.
     pub(crate) fn read_image(&mut self, page: u32) -> Result<Box<Image>> {
-        let mut image: Box<Image> = Box::new([0; PAGE_SIZE]);
+        let mut image = room::image()?;
         self.stats.pages_read += 1;
         self.storage
             .read_at(PageNo(page).offset(), &mut image[..])
@@ -348,7 +349,7 @@ impl Core {
                     self.cache.insert(page, node.clone());
                     return Ok(node);
                 }
-                Err(e) if tries >= READ_TRIES => return Err(e),
+                Err(e) if tries >= READ_TRIES || matches!(e, Error::NoMemory) => return Err(e),
                 Err(_) => tries += 1,
             }
             if tries > 2 {
@@ -411,12 +412,16 @@ impl Core {
         let node = txn
             .and_then(|txn| txn.dirty.get_mut(&page))
             .ok_or(Error::Transaction("a dirty page is gone"))?;
-        self.stats.copied += u64::from(Arc::strong_count(node) > 1);
+        if Arc::strong_count(node) > 1 {
+            room::for_a_page()?;
+            self.stats.copied += 1;
+        }
         Ok(Arc::make_mut(node))
     }
 
     /// A new page, filled by `make`.
     pub(crate) fn allocate(&mut self, make: impl FnOnce(PageNo, u64) -> Node) -> Result<u32> {
+        room::for_a_page()?;
         let version = self.version()?;
         let hwm = self.free.hwm;
         let page = self.free.allocate()?;

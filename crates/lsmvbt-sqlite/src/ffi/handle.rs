@@ -207,6 +207,7 @@ pub(super) fn code_of(error: &Error) -> c_int {
         Error::NotADatabase | Error::Newer(_) => code::NOTADB,
         Error::Damaged(_) | Error::NoSuchTree(_) => code::CORRUPT,
         Error::Full => code::FULL,
+        Error::NoMemory => code::NOMEM,
         Error::Io(_) => code::IOERR,
         Error::Vfs(code, _) => *code,
         Error::TooBig(_) => code::TOOBIG,
