@@ -97,12 +97,10 @@ fn commits_and_recoveries_are_counted_by_size() {
     for row in &commits {
         let counts = &row["counts"];
         let is_ours = row["mode"] != "wal";
-        // A page of the header or the file system's journal may take one more.
+        // Where the file grows, the file system's journal takes some more.
         let flushes = number(&counts["flushes"]);
-        assert!(
-            (100..=if is_ours { 104 } else { 240 }).contains(&flushes),
-            "{row:#}"
-        );
+        let most = if is_ours { 130 } else { 240 };
+        assert!((100..=most).contains(&flushes), "{row:#}");
         assert!(number(&counts["written_bytes"]) >= 100 * 4096, "{row:#}");
         assert_eq!(counts["splits"].is_number(), is_ours, "{row:#}");
     }

@@ -46,7 +46,7 @@ pub struct Last {
     pub stamp: u64,
 }
 
-/// What a process does.
+/// The work of a process.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Task {
     /// Makes a database of so many bytes.
@@ -58,7 +58,7 @@ pub enum Task {
     },
     /// Runs transactions, and counts them.
     Work {
-        /// What they do.
+        /// Their kind.
         workload: Workload,
         /// Commits before the counted ones.
         warm_up: u32,
@@ -73,7 +73,7 @@ pub enum Task {
     },
     /// Opens the database after a kill, counts the reads, and kills itself again.
     Recover {
-        /// What must be there.
+        /// The commit that must be there.
         last: Last,
         /// The files are not in the page cache.
         cold: bool,

@@ -23,20 +23,22 @@ use job::{Answer, Job, Last, Recovered, Task, Worked, Workload};
 
 /// Explains the tables below the options of `sizes --help`.
 pub const AFTER_HELP: &str = "\
-A database has rows of 500 bytes, every fourth of them deleted, so that pages have room. Commits are of \
-one row at synchronous=FULL: random updates, appended rows, or YCSB-A (half of the operations read). The \
-counted commits come after as many others, so a log is reused, with a checkpoint after 1,000 pages. \
-Flushes and bytes are the device's, pages are what the process wrote. In the runs with a reader, another \
-connection holds a snapshot of the start.
+A database has rows of 500 bytes, every fourth of them deleted, so that pages have room. Commits are
+of one row at synchronous=FULL: random updates, appended rows, or YCSB-A (half of the operations
+read). As many commits run before the counted ones, so WAL reuses its log, with a checkpoint after
+1,000 pages. Flushes and bytes are the device's; pages are what the process wrote, and `header`
+those of LS-MVBT's header and free map among them. In the runs with a reader, another connection
+holds a snapshot of the start.
 
-Recovery follows the death of a process after the commits, without a checkpoint. Pages are what the process \
-read until its first query returned; times are medians, with the files in the page cache and without.
+Recovery follows the death of a process after the commits, without a checkpoint. Pages and reads are
+those of the process until its first query has returned. Times are medians, with the files in the
+page cache and without.
 
 Needs a build with --features lsmvbt, and root.
 
 Examples:
   onewrite-lab sizes --sizes 1,16
-  onewrite-lab sizes --sizes 16 --modes wal,lsmvbt:torn=trust,lsmvbt:torn=trust,recovery_pages=64";
+  onewrite-lab sizes --sizes 16 --modes wal,lsmvbt:torn=trust,recovery_pages=64";
 
 /// The size of `--large`, in MiB.
 const LARGE: u64 = 10 << 10;

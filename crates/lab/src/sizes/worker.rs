@@ -355,7 +355,7 @@ fn drop_from_page_cache(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// What the kernel has counted of this process.
+/// The kernel's counts of this process.
 struct ProcessIo {
     read_bytes: u64,
     read_calls: u64,
