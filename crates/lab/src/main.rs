@@ -7,6 +7,7 @@ mod history;
 mod matrix;
 mod powercut;
 mod reproduce;
+mod sizes;
 mod soak;
 
 use std::process::ExitCode;
@@ -36,12 +37,21 @@ enum Command {
     /// Several programs on one database under kills, full disks and power cuts, checked (root)
     #[command(after_long_help = soak::AFTER_HELP)]
     Soak(soak::Args),
+    /// Count what a commit and a recovery cost by the size of the database (root)
+    #[command(after_long_help = sizes::AFTER_HELP)]
+    Sizes(sizes::Args),
     /// Check a history of list-append transactions for strict serializability
     #[command(after_long_help = history::AFTER_HELP)]
     CheckHistory(history::Args),
     /// Run one process of `soak`: its job as JSON
     #[command(hide = true)]
     SoakWorker {
+        #[arg(allow_hyphen_values = true)]
+        job: String,
+    },
+    /// Run one process of `sizes`: its job as JSON
+    #[command(hide = true)]
+    SizesWorker {
         #[arg(allow_hyphen_values = true)]
         job: String,
     },
@@ -68,6 +78,8 @@ fn main() -> ExitCode {
         Command::Matrix(args) => matrix::run(&args),
         Command::CheckHistory(args) => history::run(&args),
         Command::Soak(args) => soak::run(&args),
+        Command::Sizes(args) => sizes::run(&args),
+        Command::SizesWorker { job } => sizes::run_worker(&job),
         Command::SoakWorker { job } => soak::run_worker(&job),
         Command::PowercutWorker => powercut::run_worker(),
         Command::CompareWorker => compare::run_worker(),

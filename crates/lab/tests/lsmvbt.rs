@@ -166,3 +166,31 @@ fn all_papers_are_a_site_and_finished_ones_are_kept() {
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("not run: 0 minutes were over"));
 }
+
+/// A commit flushes once, whatever is read meanwhile, and recovery finds it.
+#[test]
+fn commits_and_recoveries_are_counted_by_size() {
+    if !can_make(FileSystem::Ext4) {
+        return;
+    }
+    let modes = "wal,lsmvbt:torn=trust,lsmvbt:torn=double";
+    let args = "--scratch ext4 --sizes 1 --count 100 --repeat 1 --modes";
+    let args: Vec<&str> = args.split_whitespace().chain([modes]).collect();
+    let document = document("sizes", &args);
+    let rows = |name: &str| document[name].as_array().expect("rows").clone();
+    let commits = rows("commits");
+    assert_eq!((commits.len(), rows("recoveries").len()), (18, 9));
+    for row in &commits {
+        let counts = &row["counts"];
+        let is_ours = row["mode"] != "wal";
+        // Where the file grows, the file system's journal takes some more.
+        let flushes = number(&counts["flushes"]);
+        let most = if is_ours { 130 } else { 240 };
+        assert!((100..=most).contains(&flushes), "{row:#}");
+        assert!(number(&counts["written_bytes"]) >= 100 * 4096, "{row:#}");
+        assert_eq!(counts["splits"].is_number(), is_ours, "{row:#}");
+    }
+    for row in rows("recoveries") {
+        assert!(number(&row["read_bytes"]) >= 4096, "{row:#}");
+    }
+}

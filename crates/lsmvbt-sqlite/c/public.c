@@ -175,6 +175,34 @@ static int glueSecureDelete(const char *zValue, char **pzResult){
   return isOn ? SQLITE_ERROR : SQLITE_OK;
 }
 
+/* Whether a pragma sets something of the other engine. */
+static int glueSets(char **azPragma){
+  return azPragma[2]!=0 && sqlite3_strnicmp(azPragma[1], "lsmvbt_", 7)==0;
+}
+
+/* A pragma of the engine. A database that must still be made is made first, so that what is set
+** holds. */
+static int gluePragma(Btree *p, char **azPragma){
+  if( glueSets(azPragma) && lsmvbt_is_new(GLUE(p)->pEngine) ){
+    int rc;
+    if( p->inTrans!=TRANS_NONE ){
+      azPragma[0] = sqlite3_mprintf("not within a transaction");
+      return azPragma[0] ? SQLITE_ERROR : SQLITE_NOMEM_BKPT;
+    }
+    rc = sqlite3BtreeBeginTrans(p, 1, 0);
+    if( rc==SQLITE_OK ) rc = sqlite3BtreeRollback(p, SQLITE_OK, 0);
+    if( rc!=SQLITE_OK ) return rc;
+  }
+  return lsmvbt_pragma(GLUE(p)->pEngine, azPragma[1], azPragma[2], &azPragma[0]);
+}
+
+/* SQLite ignores a pragma that it does not know. A setting of the other engine would seem to hold. */
+static int glueNotOurs(char **azPragma){
+  azPragma[0] = sqlite3_mprintf("this database is SQLite's own: PRAGMA journal_mode = lsmvbt, while it is empty, "
+                                "chooses the engine that has this pragma");
+  return azPragma[0] ? SQLITE_ERROR : SQLITE_NOMEM_BKPT;
+}
+
 SQLITE_API int sqlite3_file_control(sqlite3 *db, const char *zDbName, int op, void *pArg){
   int rc = SQLITE_NOTFOUND;
 #ifdef SQLITE_ENABLE_API_ARMOR
@@ -190,7 +218,9 @@ SQLITE_API int sqlite3_file_control(sqlite3 *db, const char *zDbName, int op, vo
     }else if( iDb>=0 && glueOwns(db->aDb[iDb].pBt) && sqlite3StrICmp(azPragma[1], "secure_delete")==0 ){
       rc = glueSecureDelete(azPragma[2], &azPragma[0]);
     }else if( iDb>=0 && glueOwns(db->aDb[iDb].pBt) ){
-      rc = lsmvbt_pragma(GLUE(db->aDb[iDb].pBt)->pEngine, azPragma[1], azPragma[2], &azPragma[0]);
+      rc = gluePragma(db->aDb[iDb].pBt, azPragma);
+    }else if( iDb>=0 && glueSets(azPragma) ){
+      rc = glueNotOurs(azPragma);
     }
     sqlite3_mutex_leave(db->mutex);
     if( rc!=SQLITE_NOTFOUND ) return rc;

@@ -37,6 +37,8 @@ pub enum Error {
     Damaged(String),
     /// There is no space left.
     Full,
+    /// The system refused memory.
+    NoMemory,
     /// Reading or writing failed: what, and why.
     Io(String),
     /// The VFS refused with this code, which goes back to SQLite: missing memory is not a failed
@@ -65,6 +67,7 @@ impl fmt::Display for Error {
             Self::NotADatabase => f.write_str("the file is not a database of this engine"),
             Self::Damaged(what) => write!(f, "the database is damaged: {what}"),
             Self::Full => f.write_str("there is no space left"),
+            Self::NoMemory => f.write_str("out of memory"),
             Self::Io(what) | Self::Vfs(_, what) | Self::Newer(what) => f.write_str(what),
             Self::TooBig(what) => write!(f, "too big: {what}"),
             Self::NoSuchTree(tree) => write!(f, "there is no tree {tree}"),

@@ -189,6 +189,7 @@ fn error(error: ::lsmvbt::Error) -> Error {
         ::lsmvbt::Error::Busy => Error::Busy,
         ::lsmvbt::Error::StaleSnapshot { .. } => Error::StaleSnapshot,
         ::lsmvbt::Error::ReadOnly => Error::ReadOnly,
+        ::lsmvbt::Error::NoMemory => Error::NoMemory,
         ::lsmvbt::Error::NotADatabase => Error::NotADatabase,
         ::lsmvbt::Error::Compare(code) => Error::Compare(code),
         ::lsmvbt::Error::NoSuchTree(tree) => Error::NoSuchTree(tree.0),
@@ -455,7 +456,7 @@ impl Connection for Session {
     fn last_tree(&mut self) -> Result<u32> {
         let trees = self.db.tree_ids(self.view).map_err(error)?;
         let last = trees.last().map_or(SCHEMA, |tree| tree.0);
-        Ok(last.max(self.db.status().map_err(error)?.pages))
+        Ok(last.max(self.db.pages().map_err(error)?))
     }
 
     fn count(&mut self, tree: u32) -> Result<u64> {
@@ -557,7 +558,10 @@ impl Connection for Session {
         if zeros == 0 {
             return self.db.put_integer(tree, rowid, data).map_err(error);
         }
-        let mut whole = Vec::with_capacity(data.len() + zeros as usize);
+        let mut whole = Vec::new();
+        whole
+            .try_reserve_exact(data.len() + zeros as usize)
+            .map_err(|_| Error::NoMemory)?;
         whole.extend_from_slice(data);
         whole.resize(data.len() + zeros as usize, 0);
         self.db.put_integer(tree, rowid, &whole).map_err(error)
@@ -584,9 +588,11 @@ impl Connection for Session {
     }
 
     fn delete(&mut self, cursor: CursorId) -> Result<()> {
-        let (db, there) = self.positioned(cursor)?;
-        db.delete_at(there).map_err(error)?;
-        self.lose(cursor);
-        Ok(())
+        self.positioned(cursor)?;
+        let there = self.cursors.get_mut(cursor as usize);
+        let there = there.and_then(|position| position.cursor.take());
+        self.db
+            .delete_with(there.ok_or_else(nowhere)?)
+            .map_err(error)
     }
 }

@@ -50,6 +50,10 @@ impl Cache {
         while self.slots.len() >= self.limit {
             self.evict();
         }
+        // Without memory for its place, the node is not kept.
+        if self.slots.try_reserve(1).is_err() || self.clock.try_reserve(1).is_err() {
+            return;
+        }
         self.slots.insert(page, Slot { node, used: false });
         self.clock.push(page);
     }

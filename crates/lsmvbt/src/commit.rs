@@ -12,8 +12,9 @@
 //! turns. The flush makes the slot durable, and with it the pages that the commit before wrote in
 //! place. Then the pages are written in place, without a flush. Recovery redoes both slots.
 
-use std::borrow::Cow;
 use std::time::Instant;
+
+use foldhash::HashMap;
 
 use crate::core::{AllocOp, BROKEN, Core, Written};
 use crate::error::{Error, Result};
@@ -21,6 +22,7 @@ use crate::freemap::{self, FreeMap};
 use crate::header::{Header, MapRef};
 use crate::marks::Flushed;
 use crate::page::{self, CAPACITY, HEADER, Image, PageType, Record, Stamp, set_u32, set_u64};
+use crate::room;
 use crate::shared::{self, CURRENT, FREE_SEQ, HEADER_SEQ, HWM, WRITING};
 use crate::tree::catalog::DIRECTORY;
 use crate::types::{Durability, PAGE_SIZE, PageNo};
@@ -219,9 +221,17 @@ impl Core {
         Ok(page)
     }
 
-    /// Marks the regions of the commit's pages.
+    /// Marks the regions of the commit's pages. With `double` a slot names the pages that were there
+    /// before, so only those born in the transaction need a mark, for the free map. The first mark
+    /// of a header also says that it is not clean.
     fn mark_dirty(&mut self, lists: &[u32], flush: bool) -> Result<()> {
-        let pages: Vec<u32> = self.txn()?.dirty.keys().chain(lists).copied().collect();
+        let all = !self.double || self.header.marks.is_empty();
+        let txn = self.txn()?;
+        let written = txn
+            .dirty
+            .keys()
+            .filter(|page| all || txn.own.contains(page));
+        let pages: Vec<u32> = written.chain(lists).copied().collect();
         let flushed = if flush {
             Flushed::WithThePages
         } else {
@@ -333,7 +343,8 @@ impl Core {
     pub(crate) fn images(&mut self) -> Result<Vec<(u32, Box<Image>)>> {
         let (stamp, salt) = (self.stamp()?, self.salt);
         let txn = self.txn()?;
-        let mut images = Vec::with_capacity(txn.dirty.len());
+        let mut images = Vec::new();
+        room::reserve(&mut images, txn.dirty.len())?;
         for (page, node) in &txn.dirty {
             images.push((*page, node.encode(salt, stamp)?));
         }
@@ -347,7 +358,7 @@ impl Core {
         lists: &[u32],
         flush: bool,
     ) -> std::result::Result<Written, Failed> {
-        let mut images = self.images()?;
+        let mut images = self.images().map_err(Failed::Before)?;
         let stamp = self.stamp()?;
         let mut crcs = self.group.clone();
         crcs.extend(self.txn()?.spilled.iter().map(|(p, c)| (*p, *c)));
@@ -503,23 +514,32 @@ impl Core {
     /// Otherwise an entry that leads to one of them would free it again, and it would be allocated
     /// twice.
     pub(crate) fn publish_free(&mut self) -> Result<()> {
-        let mut free = Cow::Borrowed(&self.free);
-        for page in self.quarantine.iter().flat_map(|(_, pages)| pages) {
-            free.to_mut().insert(*page);
+        let kept_back = self.quarantine.iter().flat_map(|(_, pages)| pages);
+        let mut also: HashMap<usize, u64> = HashMap::default();
+        for page in kept_back {
+            *also.entry((page / 64) as usize).or_default() |= 1 << (page % 64);
         }
-        let words = (free.hwm as usize).div_ceil(64);
         let known = self.published.len();
+        let words = (self.free.hwm as usize).div_ceil(64);
         self.published.resize(words, 0);
+        let mut news = self.free.touched().to_vec();
+        news.extend(also.keys());
+        news.sort_unstable();
+        news.dedup();
         let mut changed = false;
-        for i in 0..words {
-            let word = free.words().get(i).copied().unwrap_or(0);
-            // Past the known part, an earlier and larger file may have left any value.
+        // Past the known part, an earlier and larger file may have left any value.
+        let known_news = news.into_iter().filter(|word| *word < known.min(words));
+        for i in known_news.chain(known..words) {
+            let also = also.get(&i).copied().unwrap_or(0);
+            let word = self.free.words().get(i).copied().unwrap_or(0) | also;
             if i >= known || self.published[i] != word {
                 self.store(shared::free_word(i), word)?;
                 self.published[i] = word;
                 changed = true;
             }
         }
+        self.free.forget_touched();
+        debug_assert!(self.published_all(&also));
         // Last, so that no word past it is left from an earlier file, whenever the process dies.
         self.store(HWM, u64::from(self.free.hwm))?;
         if changed {
@@ -527,6 +547,14 @@ impl Core {
             self.store(FREE_SEQ, self.free_seq)?;
         }
         Ok(())
+    }
+
+    /// True if no changed word was left out.
+    fn published_all(&self, also: &HashMap<usize, u64>) -> bool {
+        self.published.iter().enumerate().all(|(i, published)| {
+            let word = self.free.words().get(i).copied().unwrap_or(0);
+            *published == word | also.get(&i).copied().unwrap_or(0)
+        })
     }
 }
 

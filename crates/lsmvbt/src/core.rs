@@ -15,12 +15,13 @@ use crate::header::Header;
 use crate::lost::Lost;
 use crate::page::{Image, Node, NodeRef, PageType, Stamp};
 use crate::readers::{Held, Keep};
+use crate::room;
 use crate::shared::{
     self, AGAIN, CURRENT, DURABLE, EPOCH, HEADER_DURABLE, NEXT, POISON, RING_HEAD,
 };
 use crate::storage::{READERS, Storage};
 use crate::tree::value::Walked;
-use crate::types::{Options, PAGE_SIZE, PageNo, Stats, TreeKind};
+use crate::types::{Options, PageNo, Stats, TreeKind};
 
 /// Reads again after a checksum error: a writer may have been in the middle of the page.
 const READ_TRIES: usize = 200;
@@ -134,6 +135,8 @@ pub(crate) struct Core {
     pub(crate) header: Header,
     /// Versions that never happened. Pages that one of them wrote last are stripped.
     pub(crate) lost: Lost,
+    /// Headers with new marks that this handle has written since it moved the floor.
+    pub(crate) marked_by: u64,
     /// False while the newest header may not have reached the disk.
     pub(crate) header_flushed: bool,
     pub(crate) free: FreeMap,
@@ -316,7 +319,7 @@ impl Core {
 
     /// The bytes of a page, unchecked; zeros where the file ends.
     pub(crate) fn read_image(&mut self, page: u32) -> Result<Box<Image>> {
-        let mut image: Box<Image> = Box::new([0; PAGE_SIZE]);
+        let mut image = room::image()?;
         self.stats.pages_read += 1;
         self.storage
             .read_at(PageNo(page).offset(), &mut image[..])
@@ -346,7 +349,7 @@ impl Core {
                     self.cache.insert(page, node.clone());
                     return Ok(node);
                 }
-                Err(e) if tries >= READ_TRIES => return Err(e),
+                Err(e) if tries >= READ_TRIES || matches!(e, Error::NoMemory) => return Err(e),
                 Err(_) => tries += 1,
             }
             if tries > 2 {
@@ -405,16 +408,20 @@ impl Core {
             let node = self.node(page)?;
             self.txn()?.dirty.insert(page, node);
         }
-        let txn = self.txn()?;
+        let txn = self.txn.as_mut();
         let node = txn
-            .dirty
-            .get_mut(&page)
+            .and_then(|txn| txn.dirty.get_mut(&page))
             .ok_or(Error::Transaction("a dirty page is gone"))?;
+        if Arc::strong_count(node) > 1 {
+            room::for_a_page()?;
+            self.stats.copied += 1;
+        }
         Ok(Arc::make_mut(node))
     }
 
     /// A new page, filled by `make`.
     pub(crate) fn allocate(&mut self, make: impl FnOnce(PageNo, u64) -> Node) -> Result<u32> {
+        room::for_a_page()?;
         let version = self.version()?;
         let hwm = self.free.hwm;
         let page = self.free.allocate()?;

@@ -149,6 +149,11 @@ impl Db {
         Ok(Version(self.core.current()?))
     }
 
+    /// Pages in the file in use or free. One load of shared memory.
+    pub fn pages(&self) -> Result<u32> {
+        Ok(self.core.load(crate::shared::HWM)? as u32)
+    }
+
     /// A cursor over a tree at a view. It is not positioned.
     pub fn cursor(&mut self, view: Version, tree: TreeId) -> Result<Cursor> {
         Cursor::new(&mut self.core, view, tree)
@@ -301,6 +306,18 @@ impl Db {
         let (mut path, at) = cursor.path(&self.core)?;
         self.core.changing(|core| {
             core.delete_entry(cursor.tree().0, &mut path, at)?;
+            core.spill_if_needed()
+        })
+    }
+
+    /// As [`Db::delete_at`], and ends the cursor. A page that the transaction has changed already is
+    /// then not copied: nothing else holds it.
+    pub fn delete_with(&mut self, cursor: Cursor) -> Result<()> {
+        let tree = cursor.tree().0;
+        let (mut path, at) = cursor.path(&self.core)?;
+        drop(cursor);
+        self.core.changing(|core| {
+            core.delete_entry(tree, &mut path, at)?;
             core.spill_if_needed()
         })
     }

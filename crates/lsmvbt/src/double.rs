@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::freemap::FreeMap;
 use crate::header::Header;
 use crate::page::{self, HEADER, Image, Stamp, set_u32, u16_at, u32_at, u64_at};
+use crate::room;
 use crate::shared::{CURRENT, SETTLED, SLOT, TORN};
 use crate::slots::Slots;
 use crate::storage::Storage;
@@ -169,7 +170,7 @@ impl Core {
     /// Writes zeros to new slots, before a header names them: a full disk shows here, and later
     /// commits have the space.
     fn reserve(&mut self, slots: Slots) -> Result<()> {
-        let zeros = vec![0; AT_ONCE * PAGE_SIZE];
+        let zeros = room::zeros(AT_ONCE * PAGE_SIZE)?;
         let mut pages = slots.all().peekable();
         while let Some(first) = pages.next() {
             let mut count = 1;
@@ -197,10 +198,9 @@ impl Core {
             {
                 to += 1;
             }
-            let bytes: Vec<u8> = images[from..to]
-                .iter()
-                .flat_map(|i| i.iter().copied())
-                .collect();
+            let mut bytes = Vec::new();
+            room::reserve(&mut bytes, (to - from) * PAGE_SIZE)?;
+            bytes.extend(images[from..to].iter().flat_map(|image| &image[..]));
             let writing = Error::io("writing a slot");
             self.storage
                 .write_at(PageNo(first).offset(), &bytes)
@@ -212,7 +212,7 @@ impl Core {
     }
 
     pub(crate) fn write_double(&mut self) -> std::result::Result<Written, Failed> {
-        let mut images = self.images()?;
+        let mut images = self.images().map_err(Failed::Before)?;
         let stamp = self.stamp()?;
         // Also in place, so that the pages of a full slot have room; the slot's flush covers them
         // too.

@@ -72,6 +72,8 @@ pub enum Error {
     Compare(i32),
     /// The database was opened for reading only.
     ReadOnly,
+    /// The system refused memory. In a write transaction: roll back.
+    NoMemory,
 }
 
 /// A result of this crate.
@@ -124,6 +126,7 @@ impl fmt::Display for Error {
             }
             Error::Compare(code) => write!(f, "the comparison of keys failed with {code}"),
             Error::ReadOnly => f.write_str("the database is open for reading only"),
+            Error::NoMemory => f.write_str("out of memory"),
         }
     }
 }

@@ -42,6 +42,9 @@ pub(crate) struct FreeMap {
     pub(crate) hwm: u32,
     count: u32,
     hint: usize,
+    /// Words of `bits` that may have changed since the last
+    /// [`FreeMap::forget_touched`], in any order.
+    touched: Vec<usize>,
 }
 
 impl FreeMap {
@@ -59,6 +62,22 @@ impl FreeMap {
             hwm,
             count,
             hint: 0,
+            touched: Vec::new(),
+        }
+    }
+
+    /// The words that may have changed since [`FreeMap::forget_touched`].
+    pub(crate) fn touched(&self) -> &[usize] {
+        &self.touched
+    }
+
+    pub(crate) fn forget_touched(&mut self) {
+        self.touched.clear();
+    }
+
+    fn touch(&mut self, word: usize) {
+        if self.touched.last() != Some(&word) {
+            self.touched.push(word);
         }
     }
 
@@ -85,13 +104,16 @@ impl FreeMap {
             self.bits[word] |= 1 << (page % 64);
             self.count += 1;
             self.hint = self.hint.min(word);
+            self.touch(word);
         }
     }
 
     pub(crate) fn remove(&mut self, page: u32) {
         if self.contains(page) {
-            self.bits[(page / 64) as usize] &= !(1 << (page % 64));
+            let word = (page / 64) as usize;
+            self.bits[word] &= !(1 << (page % 64));
             self.count -= 1;
+            self.touch(word);
         }
     }
 

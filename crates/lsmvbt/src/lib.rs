@@ -49,6 +49,7 @@ mod payloads;
 mod readers;
 mod records;
 mod recover;
+mod room;
 mod shared;
 mod slots;
 mod storage;

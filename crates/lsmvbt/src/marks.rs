@@ -3,8 +3,9 @@
 //! A commit may write pages in regions that the header on the device does not mark. It writes a
 //! header that does with its own pages, and one flush makes all of them durable. If a power cut
 //! leaves pages without that header, their commit never happened: see [`crate::lost`]. A page that is
-//! not marked yet has not been written since the floor moved. So it has whole every version from the
-//! floor to the commit's base, and recovery goes back to one of them. This takes two rules:
+//! not marked yet has not been written since the floor moved, or by a slot of `double` that is settled.
+//! So it has whole every version from then to the commit's base, and recovery goes back to one of
+//! them. This takes two rules:
 //!
 //! - No page has a version above [`Header::reserved`] of a header that is durable. So recovery knows
 //!   which numbers may be lost.
@@ -31,18 +32,20 @@ pub(crate) enum Flushed {
 
 /// Version numbers that a header reserves beyond its own.
 const RESERVED: u64 = 4096;
-/// A file of this size has this many regions at most, as long as recovery may read all of it. They
-/// cost a page of the header each, once in the life of a database.
+/// A file has this many regions at most where recovery may read all of it, and so many single pages
+/// are marked before regions grow. They cost a page of the header each.
 const REGIONS: u32 = 64;
 /// Pages that are marked where the file grows.
 const GROWTH: u32 = 16;
+/// Commits for each header with new marks from which it is cheap to mark again.
+const RARE: u64 = 16;
 
-/// Pages of a region, for a file of `hwm` pages of which recovery may read `most`.
+/// Pages of the largest region, for a file of `hwm` pages of which recovery may read `most`.
 ///
-/// If that is all of them, regions are so large that soon every one is marked. Otherwise a random
-/// page is rarely in a marked region, whatever the size, and a region of one page costs recovery
-/// least.
-fn region_of(hwm: u32, most: u32) -> u32 {
+/// If that is all of them, regions may become so large that soon every one is marked. Otherwise a
+/// random page is rarely in a marked region, whatever the size, and a region of one page costs
+/// recovery least.
+fn largest_region(hwm: u32, most: u32) -> u32 {
     if hwm <= most {
         hwm.div_ceil(REGIONS).next_power_of_two()
     } else {
@@ -69,31 +72,54 @@ impl Core {
         let first = flushed == Flushed::First || strict || version > reserved;
         let mut header = self.header.clone();
         header.reserved = if strict { 0 } else { version + RESERVED };
-        match self.more_marks(pages, may_stand) {
-            Some(marks) => {
-                header.marks = marks;
+        // Slots may need no new mark for long. The free map must become durable in some header.
+        let renews = self.double && marked && may_stand;
+        match self.more_marks(pages, may_stand).filter(|_| !renews) {
+            Some((region, marks)) => {
+                (header.region, header.marks) = (region, marks);
                 self.write_header(header, None)?;
+                self.marked_by += 1;
             }
             None => self.move_floor(header, pages)?,
         }
         if first { self.flush_storage() } else { Ok(()) }
     }
 
-    /// The marks of the header with those of these pages, if they fit, and its floor need not move.
-    fn more_marks(&self, pages: &[u32], may_stand: bool) -> Option<Marks> {
+    /// The marks of the header with those of these pages, and their region, if they fit and the
+    /// floor need not move.
+    ///
+    /// The first marks after the floor has moved are single pages. If they become many, the floor
+    /// moves again, where that is cheap, or regions grow. So recovery reads little after few
+    /// commits, and where the same pages change, and random changes soon need no mark.
+    fn more_marks(&self, pages: &[u32], may_stand: bool) -> Option<(u32, Marks)> {
+        let mut region = self.header.region;
         let Marks::Some(marks) = &self.header.marks else {
-            return may_stand.then_some(Marks::All);
+            return may_stand.then_some((region, Marks::All));
         };
         let strict = self.header.reserved == 0 && !marks.is_empty();
         if !(may_stand || strict) {
             return None;
         }
-        let region = self.header.region;
         let mut more = marks.clone();
         more.extend(pages.iter().map(|p| p / region));
-        let limit = self.most_marks(region);
+        let largest = largest_region(self.free.hwm, self.options.recovery_pages);
+        let few = REGIONS as usize;
+        if region < largest && more.len() > few {
+            let commits = self.newest_over().ok()?.saturating_sub(self.header.floor);
+            if commits >= RARE * self.marked_by {
+                return None;
+            }
+            while region < largest && more.len() > few / 2 {
+                region *= 2;
+                more = more.iter().map(|mark| mark / 2).collect();
+            }
+        }
+        let limit = match region < largest {
+            true => few,
+            false => self.most_marks(region),
+        };
         self.mark_growth(pages, region, limit, &mut more);
-        (more.len() <= limit).then_some(Marks::Some(more))
+        (more.len() <= limit).then_some((region, Marks::Some(more)))
     }
 
     fn most_marks(&self, region: u32) -> usize {
@@ -122,7 +148,7 @@ impl Core {
         let txn = self.txn()?;
         let others = txn.dirty.keys().chain(txn.spilled.keys());
         let all: Vec<u32> = pages.iter().chain(others).copied().collect();
-        let mut region = region_of(self.free.hwm, self.options.recovery_pages);
+        let mut region = 1;
         let marks = loop {
             let marks: BTreeSet<u32> = all.iter().map(|p| p / region).collect();
             if marks.len() <= self.most_marks(region).max(MAX_MARKS / 2) {
@@ -136,6 +162,7 @@ impl Core {
         self.mark_growth(pages, region, self.most_marks(region), &mut more);
         header.marks = Marks::Some(more);
         let free = self.base_free();
+        self.marked_by = 0;
         self.write_header(header, Some(&free))
     }
 

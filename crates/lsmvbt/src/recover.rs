@@ -35,8 +35,8 @@ use crate::types::{Options, PAGE_SIZE, PageNo, Stats};
 /// Milliseconds that an open waits for another one that is recovering.
 const OPEN_TRIES: u32 = 2000;
 
-/// Pages of a region in one read.
-const AT_ONCE: usize = 8;
+/// Pages of a region in one read: 64 KiB, the most that a VFS is asked for.
+const AT_ONCE: usize = 16;
 
 /// The data of a page that recovery needs.
 pub(crate) struct Seen {
@@ -78,6 +78,7 @@ impl Core {
             stats: Stats::default(),
             header: blank_header(0),
             lost: Default::default(),
+            marked_by: 0,
             header_flushed: false,
             free: FreeMap::default(),
             free_version: 0,
@@ -218,6 +219,7 @@ impl Core {
             )?;
         }
         self.store(HWM, u64::from(self.free.hwm))?;
+        self.free.forget_touched();
         self.published = self.free.words().to_vec();
         self.published.resize(words, 0);
         self.quarantine.clear();
@@ -316,9 +318,12 @@ impl Core {
         if published == 0 {
             self.store(SLOT, u64::from(next_slot))?;
         }
-        // A slot may be there without the header of its commit.
-        let unmarked = places.iter().any(|page| !self.header.marks(*page));
         let pages = self.look_at_regions(&places)?;
+        // A slot may be there without the header of its commit, which marks what was born in it.
+        let header = &self.header;
+        let unmarked = pages
+            .iter()
+            .any(|s| s.birth > header.floor && !header.marks(s.page));
         if again {
             // Pages of commits through slots are in place again, and as durable as their slots.
             if redone.is_none() {
@@ -415,7 +420,8 @@ impl Core {
         self.begin_life(version, version)
     }
 
-    /// Reads the marked regions and these pages; not the slots.
+    /// Reads the marked regions and these pages; not the slots. Leaves out pages that are not newer
+    /// than the floor: no record names them, and the free map has them.
     pub(crate) fn look_at_regions(&mut self, others: &[u32]) -> Result<Vec<Seen>> {
         let size = self
             .storage
@@ -454,9 +460,9 @@ impl Core {
                 .map_err(Error::io("reading a region"))?;
             self.stats.pages_read += (got / PAGE_SIZE) as u64;
             for (page, chunk) in (first..).zip(bytes[..got].chunks_exact(PAGE_SIZE)) {
-                if let Ok(image) = <&Image>::try_from(chunk) {
-                    found.extend(seen(image, page, self.salt));
-                }
+                let image = <&Image>::try_from(chunk).ok();
+                let newer = image.filter(|image| u64_at(&image[..], 32) > self.header.floor);
+                found.extend(newer.and_then(|image| seen(image, page, self.salt)));
             }
         }
         Ok(found)

@@ -104,24 +104,25 @@ impl Core {
             self.store(HEADER_SEQ, self.header.seq)?;
         }
         let seq = self.load(FREE_SEQ)?;
-        if self.free_version != current || self.epoch != epoch || self.free_seq != seq {
-            let hwm = self.load(HWM)? as u32;
+        let hwm = self.load(HWM)? as u32;
+        let same_map = self.free_seq == seq && self.free.hwm == hwm && self.free_version != 0;
+        if !same_map || self.epoch != epoch {
             let mut words = Vec::with_capacity(hwm as usize / 64 + 1);
             for i in 0..(hwm as usize).div_ceil(64) {
                 words.push(self.load(shared::free_word(i))?);
             }
             self.published = words.clone();
             self.free = FreeMap::from_words(words, hwm);
-            self.free_version = current;
             self.free_seq = seq;
             // The map includes the pages that this handle kept back, unless another handle uses
-            // them already. They are not durable yet and may not be used. Without a group of this
-            // handle, the transaction begins with a flush.
+            // them already.
             self.quarantine.clear();
-            self.group.clear();
-            self.group_version = 0;
-            self.oldest_later = None;
+            self.forget_group(current);
             protect = true;
+        } else if self.free_version != current {
+            // Others have committed, and the map is the same. Before the first of them began, its
+            // handle made durable what this one had committed.
+            self.forget_group(current);
         }
         if protect {
             // A writer may have moved the slots and died, or rolled back, before it published the
@@ -129,6 +130,15 @@ impl Core {
             self.protect_slots();
         }
         Ok(())
+    }
+
+    /// The newest commits may be those of others, for which this handle can give no record. Unless
+    /// they are durable, the next transaction begins with a flush.
+    fn forget_group(&mut self, current: u64) {
+        self.free_version = current;
+        self.group.clear();
+        self.group_version = 0;
+        self.oldest_later = None;
     }
 
     /// Every version up to `version` has reached the disk.

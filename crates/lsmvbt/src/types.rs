@@ -172,6 +172,9 @@ pub struct Stats {
     /// Dead entries that a full node could not drop, because a reader, or the history, still sees
     /// them. They are the cost of long readers.
     pub kept_for_readers: u64,
+    /// Pages in memory that were copied before a change, because something else holds them: the
+    /// cache, a savepoint, a cursor.
+    pub copied: u64,
     /// Version reached by this handle's newest commit.
     pub last_commit: u64,
 }

@@ -24,6 +24,7 @@ mod pace;
 pub mod plan;
 pub mod raw;
 pub mod team;
+pub mod zipfian;
 
 pub use draws::shuffle;
 pub use error::Error;

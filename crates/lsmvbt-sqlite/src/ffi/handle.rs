@@ -155,7 +155,8 @@ impl Inner {
         }
     }
 
-    /// Runs a pragma of the engine. A database that must still be made has none.
+    /// Runs a pragma of the engine. A database that must still be made answers to none: the C part
+    /// makes it before it sets anything.
     pub fn pragma(&mut self, name: &str, value: Option<&str>) -> Result<Option<String>> {
         if let State::New(place) = &self.state {
             if self.is_new() {
@@ -206,6 +207,7 @@ pub(super) fn code_of(error: &Error) -> c_int {
         Error::NotADatabase | Error::Newer(_) => code::NOTADB,
         Error::Damaged(_) | Error::NoSuchTree(_) => code::CORRUPT,
         Error::Full => code::FULL,
+        Error::NoMemory => code::NOMEM,
         Error::Io(_) => code::IOERR,
         Error::Vfs(code, _) => *code,
         Error::TooBig(_) => code::TOOBIG,

@@ -175,6 +175,35 @@ fn history_is_remembered_and_not_changed_within_a_transaction() {
     assert_eq!(one(&a, "SELECT count(*) FROM t"), "1");
 }
 
+#[test]
+fn what_is_set_before_anything_is_written_holds_or_is_refused() {
+    let setup = Setup::new();
+    let a = setup.open("x", ENGINE);
+    assert_eq!(one(&a, "PRAGMA lsmvbt_history = 5"), "5");
+    assert_eq!(one(&a, "PRAGMA lsmvbt_torn = trust"), "trust");
+    run(&a, "PRAGMA encoding = 'UTF-16le'; CREATE TABLE t(x)");
+    assert_eq!(one(&a, "PRAGMA lsmvbt_torn"), "trust");
+    drop(a);
+    let a = setup.open("x", ENGINE);
+    assert_eq!(one(&a, "PRAGMA lsmvbt_history"), "5");
+    assert_eq!(one(&a, "PRAGMA encoding"), "UTF-16le");
+
+    let b = setup.open("y", ENGINE);
+    run(&b, "BEGIN; SELECT * FROM sqlite_schema");
+    let message = refused(&b, "PRAGMA lsmvbt_history = 5");
+    assert_eq!(message, "not within a transaction");
+    run(&b, "COMMIT; CREATE TABLE t(x)");
+
+    let stock = setup.open("z", "stock");
+    let message = refused(&stock, "PRAGMA lsmvbt_history = 5");
+    assert!(message.contains("journal_mode = lsmvbt"), "{message}");
+    run(
+        &stock,
+        "PRAGMA journal_mode = lsmvbt; PRAGMA lsmvbt_history = 5",
+    );
+    assert_eq!(one(&stock, "PRAGMA lsmvbt_history"), "5");
+}
+
 /// A commit to a page of its own writes a page of the header as well where recovery may not read the
 /// whole file, and recovery reads less.
 #[test]
@@ -195,8 +224,9 @@ fn the_pages_that_recovery_reads_are_a_choice_between_a_commit_and_recovery() {
     );
     run(&a, "DELETE FROM t WHERE x % 4 = 0");
     drop(a);
-    let headers = |pages: u32| {
+    let headers = |torn: &str, pages: u32| {
         let a = setup.open("x", ENGINE);
+        run(&a, &format!("PRAGMA lsmvbt_torn = {torn}"));
         let set = format!("PRAGMA lsmvbt_recovery_pages = {pages}");
         assert_eq!(one(&a, &set), pages.to_string());
         assert_eq!(count(&a, "recovery_pages"), u64::from(pages));
@@ -208,8 +238,9 @@ fn the_pages_that_recovery_reads_are_a_choice_between_a_commit_and_recovery() {
         }
         count(&a, "header_pages_written") - before
     };
-    let (many, few) = (headers(64), headers(4096));
-    assert!(many > 100 && few < 30, "{many} and {few}");
+    let (many, few) = (headers("trust", 64), headers("trust", 4096));
+    assert!(many > 120 && few < 90, "{many} and {few}");
+    assert_eq!(headers("double", 64), 0, "the slots name the pages");
     let a = setup.open("x", ENGINE);
     for wrong in ["63", "-1", "many", "99999999999"] {
         let set = format!("PRAGMA lsmvbt_recovery_pages = {wrong}");

@@ -16,6 +16,7 @@ use super::{
 };
 use crate::error::{Error, Result};
 use crate::payloads::{Payloads, Sought, Span};
+use crate::room;
 use crate::types::{PAGE_SIZE, PageNo, TreeKind};
 
 /// The end of an entry that has not ended.
@@ -425,7 +426,7 @@ impl Node {
     /// # Errors
     /// `TooBig` if it does not fit: a defect of the tree, found before anything is written.
     pub(crate) fn encode(&self, salt: u64, stamp: Stamp) -> Result<Box<Image>> {
-        let mut image: Box<Image> = Box::new([0; PAGE_SIZE]);
+        let mut image = room::image()?;
         set_u32(&mut image[..], 4, self.page.0);
         set_u64(&mut image[..], 8, salt);
         image[16] = self.kind.byte();
@@ -471,6 +472,7 @@ impl Node {
     /// Reads a page. Any bytes may be given.
     pub(crate) fn decode(image: &Image, page: PageNo, salt: u64) -> Result<Node> {
         verify(image, page, salt)?;
+        room::for_a_page()?;
         let damaged = |what| Error::Damaged { page, what };
         let kind = PageType::from_byte(image[16]).ok_or(damaged("its type is unknown"))?;
         let tree_kind = kind_from(image[19]).ok_or(damaged("its tree's kind is unknown"))?;

@@ -3,6 +3,7 @@
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::page::{CAPACITY, Ended, Entry, INF, Node, PageType, cell};
+use crate::room;
 use crate::tree::search::{Place, Target};
 use crate::types::{PageNo, TreeKind};
 
@@ -77,7 +78,7 @@ impl Core {
             end: INF,
             ..Entry::default()
         };
-        let joined;
+        let mut joined = Vec::new();
         let payload = match new {
             NewEntry::Integer(key, value) => {
                 e.key = *key;
@@ -89,7 +90,9 @@ impl Core {
             }
             NewEntry::Bytes(key, value) => {
                 e.key_len = key.len() as u32;
-                joined = [*key, *value].concat();
+                room::reserve(&mut joined, key.len() + value.len())?;
+                joined.extend_from_slice(key);
+                joined.extend_from_slice(value);
                 joined.as_slice()
             }
         };

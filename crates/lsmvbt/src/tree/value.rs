@@ -6,6 +6,7 @@
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::page::{Entry, Node, NodeRef, OVERFLOW_BYTES, PageType, cell};
+use crate::room;
 use crate::types::PageNo;
 
 /// The longest payload.
@@ -182,7 +183,9 @@ impl Core {
             }
         }
         let local = node.local(e);
-        let mut out = local[..local.len().min(len)].to_vec();
+        let mut out = Vec::new();
+        room::reserve(&mut out, local.len().min(len))?;
+        out.extend_from_slice(&local[..local.len().min(len)]);
         let mut page = e.overflow;
         while out.len() < len {
             let part = self.chain_page(page, node.tree, node.page)?;
@@ -193,6 +196,7 @@ impl Core {
                 });
             }
             let n = part.data().len().min(len - out.len());
+            room::reserve(&mut out, n)?;
             out.extend_from_slice(&part.data()[..n]);
             page = part.next;
         }

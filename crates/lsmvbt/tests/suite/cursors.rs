@@ -67,3 +67,34 @@ fn a_cursor_of_a_snapshot_finds_its_way_whatever_is_written_meanwhile() {
         db.commit(Durability::Flush).unwrap();
     }
 }
+
+/// A page is copied once, for the rollback.
+#[test]
+fn a_transaction_that_deletes_row_by_row_copies_each_page_once() {
+    let mut copied = Vec::new();
+    for ends in [false, true] {
+        let mut db = Db::open(MemoryFile::new().storage(), Options::default()).unwrap();
+        db.begin_write().unwrap();
+        let tree = db.create_tree(TreeKind::Integer).unwrap();
+        for key in 0..1000 {
+            db.put_integer(tree, key, &[1; 30]).unwrap();
+        }
+        db.commit(Durability::Flush).unwrap();
+        let view = db.begin_write().unwrap();
+        let before = db.stats().copied;
+        for key in 0..900 {
+            let mut cursor = db.cursor(view, tree).unwrap();
+            assert_eq!(cursor.seek_integer(&mut db, key).unwrap(), Seek::Exact);
+            match ends {
+                true => db.delete_with(cursor).unwrap(),
+                false => db.delete_at(&mut cursor).unwrap(),
+            }
+        }
+        copied.push(db.stats().copied - before);
+        assert_eq!(db.count(view, tree).unwrap(), 100);
+        db.commit(Durability::Flush).unwrap();
+        assert_eq!(db.check().unwrap(), Vec::<String>::new());
+    }
+    println!("pages copied by 900 deletions: {copied:?}, without and with the cursor's end");
+    assert!(copied[0] >= 900 && copied[1] <= 40, "{copied:?}");
+}

@@ -20,5 +20,7 @@ mod parts;
 mod pins;
 mod processes;
 mod random;
+mod scan;
 mod several;
+mod shared;
 mod slots;

@@ -34,6 +34,7 @@ use super::{Op, Plan, Statement, Transaction, Work, Workload, populate_with};
 use crate::Error;
 use crate::databases::Databases;
 use crate::draws::{Draws, text};
+use crate::zipfian::Zipfian;
 
 /// Records before the run.
 const RECORDS: u32 = 10_000;
@@ -42,11 +43,11 @@ const FIELDS: u32 = 10;
 
 const FIELD_BYTES: usize = 100;
 
+/// The steps of a number drawn evenly.
+const STEPS: u32 = 1 << 30;
+
 /// The most records of a scan.
 const SCAN: u32 = 100;
-
-/// YCSB's constant of the zipfian distribution.
-const THETA: f64 = 0.99;
 
 const SCHEMA: &str = "CREATE TABLE usertable (
     ycsb_key INTEGER PRIMARY KEY, field0 TEXT, field1 TEXT, field2 TEXT, field3 TEXT, field4 TEXT,
@@ -99,41 +100,6 @@ pub(super) struct Ycsb {
     zipfian: Zipfian,
 }
 
-/// Zipfian numbers, by the method of Gray et al. (SIGMOD '94) that YCSB uses.
-struct Zipfian {
-    zeta: f64,
-    eta: f64,
-}
-
-impl Zipfian {
-    fn new() -> Self {
-        let zeta =
-            |items: u32| -> f64 { (1..=items).map(|item| f64::from(item).powf(-THETA)).sum() };
-        let zeta_all = zeta(RECORDS);
-        let eta = (1.0 - (2.0 / f64::from(RECORDS)).powf(1.0 - THETA)) / (1.0 - zeta(2) / zeta_all);
-        Self {
-            zeta: zeta_all,
-            eta,
-        }
-    }
-
-    /// From 0, the most frequent, to one less than the number of records.
-    fn next(&self, draws: &mut Draws) -> u32 {
-        const STEPS: u32 = 1 << 30;
-        let uniform = f64::from(draws.below(STEPS)) / f64::from(STEPS);
-        let share = uniform * self.zeta;
-        if share < 1.0 {
-            return 0;
-        }
-        if share < 1.0 + 0.5f64.powf(THETA) {
-            return 1;
-        }
-        let alpha = 1.0 / (1.0 - THETA);
-        let rank = f64::from(RECORDS) * (self.eta * uniform - self.eta + 1.0).powf(alpha);
-        (rank as u32).min(RECORDS - 1)
-    }
-}
-
 impl Ycsb {
     pub(super) fn of(plan: &Plan) -> Self {
         let (read, update, insert, read_modify_write) = match plan.op {
@@ -155,14 +121,16 @@ impl Ycsb {
                 insert,
                 read_modify_write,
             },
-            zipfian: Zipfian::new(),
+            zipfian: Zipfian::new(RECORDS),
         }
     }
 
     fn operation(&self, number: u32) -> Operation {
         let mut draws = Draws::of(self.seed, number);
         let kind = draws.below(100);
-        let rank = self.zipfian.next(&mut draws);
+        let rank = self
+            .zipfian
+            .rank(f64::from(draws.below(STEPS)) / f64::from(STEPS));
         let key = match self.op {
             // The newest record is that of this operation, if it is an insert.
             Op::YcsbD => (RECORDS + number).saturating_sub(rank),
@@ -363,27 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_zipfian_and_every_one_exists() {
-        let zipfian = Zipfian::new();
-        let mut draws = Draws::of(1, 1);
-        let mut ranks = vec![0u32; RECORDS as usize];
-        for _ in 0..100_000 {
-            ranks[zipfian.next(&mut draws) as usize] += 1;
-        }
-        // The share of rank 0 is 1/zeta, and that of rank 1 less by 2 to the power of the constant.
-        let first = 100_000.0 / zipfian.zeta;
-        assert!(
-            (f64::from(ranks[0]) / first - 1.0).abs() < 0.05,
-            "{}",
-            ranks[0]
-        );
-        let second = first * 0.5f64.powf(THETA);
-        assert!(
-            (f64::from(ranks[1]) / second - 1.0).abs() < 0.05,
-            "{}",
-            ranks[1]
-        );
-        assert!(ranks[5_000..].iter().sum::<u32>() > 1_000);
+    fn every_key_exists_and_each_rank_has_its_own() {
         let keys: HashSet<u32> = (0..RECORDS).map(scattered).collect();
         assert_eq!(keys.len(), RECORDS as usize);
         assert!(keys.iter().all(|key| (1..=RECORDS).contains(key)));

@@ -1,0 +1,119 @@
+//! The tables of `sizes`.
+
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{CellAlignment, Table};
+
+use super::{Cost, Recovery, Report};
+
+const PAGE: f64 = 4096.0;
+
+/// Both tables, and the notes.
+pub fn text(report: &Report) -> String {
+    let mut text = format!(
+        "A commit ({} of them, synchronous=FULL, {})\n{}\n",
+        report.count,
+        report.file_system,
+        commits(report)
+    );
+    text += &format!(
+        "\nRecovery after {} commits and a kill\n{}\n",
+        report.count,
+        recoveries(report)
+    );
+    for note in &report.notes {
+        text += &format!("Note: {note}\n");
+    }
+    text
+}
+
+fn table(header: &[&str], words: usize) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED);
+    table.set_header(header);
+    for column in table.column_iter_mut().skip(words) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn or_none(count: Option<u64>, shown: impl Fn(u64) -> String) -> String {
+    count.map_or_else(|| "-".to_owned(), shown)
+}
+
+fn commits(report: &Report) -> Table {
+    let header = [
+        "MiB", "workload", "reader", "mode", "flushes", "pages", "header", "device", "splits",
+        "kept", "grown",
+    ];
+    let units = [
+        "", "", "", "", "/commit", "/commit", "pages/c.", "KiB/c.", "all", "entries", "MiB",
+    ];
+    let header: Vec<String> = header
+        .iter()
+        .zip(units)
+        .map(|(name, unit)| format!("{name}\n{unit}"))
+        .collect();
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    let mut table = table(&header, 4);
+    for cost in &report.commits {
+        let Cost {
+            mib,
+            mode,
+            workload,
+            reader,
+            counts,
+        } = cost;
+        let commits = f64::from(counts.commits);
+        let each = |amount: f64| format!("{:.3}", amount / commits);
+        table.add_row([
+            mib.to_string(),
+            workload.name().to_owned(),
+            if *reader { "yes" } else { "no" }.to_owned(),
+            mode.clone(),
+            each(counts.flushes as f64),
+            each(counts.written_bytes as f64 / PAGE),
+            or_none(counts.header_pages, |pages| each(pages as f64)),
+            format!("{:.2}", counts.device_bytes as f64 / 1024.0 / commits),
+            or_none(counts.splits, |splits| splits.to_string()),
+            or_none(counts.kept, |kept| kept.to_string()),
+            format!("{:.2}", counts.grown_bytes as f64 / f64::from(1 << 20)),
+        ]);
+    }
+    table
+}
+
+fn recoveries(report: &Report) -> Table {
+    let header = [
+        "MiB",
+        "workload",
+        "mode",
+        "pages read",
+        "reads",
+        "cached, ms",
+        "of WAL",
+        "not cached, ms",
+        "of WAL ",
+    ];
+    let mut table = table(&header, 3);
+    for recovery in &report.recoveries {
+        let wal = report.recoveries.iter().find(|other| {
+            other.mode == "wal" && (other.mib, other.workload) == (recovery.mib, recovery.workload)
+        });
+        let ratio = |time: fn(&Recovery) -> f64| match wal {
+            Some(wal) => format!("{:.2}", time(recovery) / time(wal)),
+            None => "-".to_owned(),
+        };
+        table.add_row([
+            recovery.mib.to_string(),
+            recovery.workload.name().to_owned(),
+            recovery.mode.clone(),
+            format!("{:.0}", recovery.read_bytes as f64 / PAGE),
+            recovery.read_calls.to_string(),
+            format!("{:.2}", recovery.us / 1e3),
+            ratio(|one| one.us),
+            format!("{:.2}", recovery.cold_us / 1e3),
+            ratio(|one| one.cold_us),
+        ]);
+    }
+    table
+}

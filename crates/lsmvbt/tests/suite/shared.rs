@@ -1,0 +1,107 @@
+//! Counts of the shared memory that writers read and write.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use lsmvbt::{AtomicWrites, Db, Lock, LockMode, Storage, Torn};
+
+use crate::drive::options;
+use crate::marks::{commit, made};
+
+#[derive(Clone, Default)]
+struct Words {
+    loads: Arc<AtomicU64>,
+    stores: Arc<AtomicU64>,
+}
+
+impl Words {
+    fn counts(&self) -> [u64; 2] {
+        [&self.loads, &self.stores].map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
+struct Counted {
+    inner: Box<dyn Storage>,
+    words: Words,
+}
+
+impl Storage for Counted {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        self.inner.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.inner.write_at(offset, data)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.inner.size()
+    }
+
+    fn atomic_writes(&self) -> AtomicWrites {
+        self.inner.atomic_writes()
+    }
+
+    fn lock(&self, lock: Lock, mode: LockMode) -> io::Result<bool> {
+        self.inner.lock(lock, mode)
+    }
+
+    fn unlock(&self, lock: Lock, mode: LockMode) -> io::Result<()> {
+        self.inner.unlock(lock, mode)
+    }
+
+    fn shm_load(&self, word: usize) -> io::Result<u64> {
+        self.words.loads.fetch_add(1, Ordering::Relaxed);
+        self.inner.shm_load(word)
+    }
+
+    fn shm_store(&self, word: usize, value: u64) -> io::Result<()> {
+        self.words.stores.fetch_add(1, Ordering::Relaxed);
+        self.inner.shm_store(word, value)
+    }
+
+    fn shm_max(&self, word: usize, value: u64) -> io::Result<()> {
+        self.inner.shm_max(word, value)
+    }
+}
+
+/// A map of 16 MiB has 64 words.
+#[test]
+fn writers_that_take_turns_read_the_free_map_only_when_it_has_changed() {
+    for torn in [Torn::Trust, Torn::Double] {
+        let (file, keys) = made(16, torn);
+        let words = Words::default();
+        let open = || {
+            let storage = Counted {
+                inner: file.storage(),
+                words: words.clone(),
+            };
+            Db::open(Box::new(storage), options(torn)).unwrap()
+        };
+        let mut handles = [open(), open()];
+        let mut turns = |keys: std::ops::Range<i64>, step: i64| {
+            let [loads, stores] = words.counts();
+            let commits = keys.end - keys.start;
+            for key in keys {
+                commit(&mut handles[(key % 2) as usize], key * step + 1, &[5; 500]);
+            }
+            let now = words.counts();
+            let each = [now[0] - loads, now[1] - stores].map(|count| count / commits as u64);
+            println!(
+                "{torn:?}: {} loads and {} stores a commit",
+                each[0], each[1]
+            );
+            each
+        };
+        turns(0..10, 4);
+        let [loads, stores] = turns(10..110, 4);
+        assert!(loads <= 50 && stores <= 30, "{loads} {stores}");
+        // Rows behind the last one: the file grows.
+        turns(keys..keys + 100, 1);
+    }
+}
