@@ -9,7 +9,10 @@ use crate::wal::{FRAME_HEADER_BYTES, FrameHeader, FrameNo, PageSize, array};
 pub struct Run {
     page: PageSize,
     first: FrameNo,
-    bytes: Vec<u8>,
+    /// The frames, and behind them what earlier runs have left: new frames need no cleared memory.
+    room: Vec<u8>,
+    /// Bytes of the frames.
+    used: usize,
 }
 
 impl Run {
@@ -18,27 +21,29 @@ impl Run {
         Run {
             page,
             first: FrameNo(1),
-            bytes: Vec::new(),
+            room: Vec::new(),
+            used: 0,
         }
     }
 
     /// Forgets the frames, and frees the memory of a large run.
     pub fn clear(&mut self) {
-        self.bytes.clear();
-        self.bytes.shrink_to(super::KEPT_BYTES);
+        self.used = 0;
+        self.room.truncate(super::KEPT_BYTES);
+        self.room.shrink_to(super::KEPT_BYTES);
     }
 
     pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.used == 0
     }
 
     /// Bytes of all frames.
     pub fn len(&self) -> usize {
-        self.bytes.len()
+        self.used
     }
 
     pub fn frames(&self) -> u32 {
-        (self.bytes.len() / self.page.frame_bytes()) as u32
+        (self.used / self.page.frame_bytes()) as u32
     }
 
     pub fn first(&self) -> FrameNo {
@@ -51,14 +56,14 @@ impl Run {
     }
 
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.room[..self.used]
     }
 
     /// Bytes of the frames from `first` to `last`, as far as they are in the run.
     pub fn between(&self, first: FrameNo, last: FrameNo) -> &[u8] {
-        let end = self.range(last).map_or(self.bytes.len(), |range| range.end);
+        let end = self.range(last).map_or(self.used, |range| range.end);
         let start = self.range(first).map_or(0, |range| range.start);
-        self.bytes.get(start..end).unwrap_or_default()
+        self.bytes().get(start..end).unwrap_or_default()
     }
 
     fn range(&self, frame: FrameNo) -> Option<Range<usize>> {
@@ -76,20 +81,26 @@ impl Run {
         self.is_empty() || frame == self.last().plus(1)
     }
 
-    /// Adds a frame of zeros at the end and returns it. The caller has checked [`Run::accepts`].
+    /// Adds a frame at the end and returns it. Its header is zero, its page is any bytes: the caller
+    /// overwrites them, and has checked [`Run::accepts`].
     pub fn push(&mut self, frame: FrameNo) -> &mut [u8] {
         if self.is_empty() {
             self.first = frame;
         }
-        let start = self.bytes.len();
-        self.bytes.resize(start + self.page.frame_bytes(), 0);
-        &mut self.bytes[start..]
+        let start = self.used;
+        self.used += self.page.frame_bytes();
+        if self.room.len() < self.used {
+            self.room.resize(self.used, 0);
+        }
+        let frame = &mut self.room[start..self.used];
+        frame[..FRAME_HEADER_BYTES].fill(0);
+        frame
     }
 
     /// Drops `frame` and all after it.
     pub fn truncate(&mut self, frame: FrameNo) {
         let keep = frame.0.saturating_sub(self.first.0) as usize * self.page.frame_bytes();
-        self.bytes.truncate(keep);
+        self.used = self.used.min(keep);
     }
 
     /// Adds the frames of another run, which begins where this one ends.
@@ -97,17 +108,18 @@ impl Run {
         if self.is_empty() {
             self.first = other.first;
         }
-        self.bytes.extend_from_slice(&other.bytes);
+        self.room.truncate(self.used);
+        self.room.extend_from_slice(other.bytes());
+        self.used = self.room.len();
     }
 
     /// A frame, header and page.
     pub fn frame(&self, frame: FrameNo) -> Option<&[u8]> {
-        self.range(frame).and_then(|range| self.bytes.get(range))
+        self.range(frame).and_then(|range| self.bytes().get(range))
     }
 
     pub fn frame_mut(&mut self, frame: FrameNo) -> Option<&mut [u8]> {
-        self.range(frame)
-            .and_then(|range| self.bytes.get_mut(range))
+        self.range(frame).and_then(|range| self.room.get_mut(range))
     }
 
     /// Whether the frame ends a transaction.
@@ -125,9 +137,41 @@ impl Run {
 
     /// Every frame with its page.
     pub fn pages(&self) -> impl Iterator<Item = (FrameNo, &[u8])> {
-        self.bytes
+        self.bytes()
             .chunks_exact(self.page.frame_bytes())
             .zip(0u32..)
             .map(|(frame, i)| (self.first.plus(i), &frame[FRAME_HEADER_BYTES..]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_in_used_memory_is_no_commit_before_its_header_comes() {
+        let page = PageSize::new(512).expect("a page size");
+        let mut run = Run::new(page);
+        for (frames, byte) in [(3, 1), (5, 2), (2, 3)] {
+            for frame in (7..7 + frames).map(FrameNo) {
+                assert!(run.accepts(frame));
+                let bytes = run.push(frame);
+                assert_eq!(bytes[..FRAME_HEADER_BYTES], [0; FRAME_HEADER_BYTES]);
+                bytes.fill(byte);
+            }
+            assert_eq!((run.frames(), run.last()), (frames, FrameNo(6 + frames)));
+            assert_eq!(
+                run.bytes(),
+                vec![byte; frames as usize * page.frame_bytes()]
+            );
+            let mut other = Run::new(page);
+            other.append(&run);
+            other.append(&run);
+            assert_eq!(other.bytes(), [run.bytes(), run.bytes()].concat());
+            run.truncate(FrameNo(8));
+            assert_eq!((run.frames(), run.frame(FrameNo(8))), (1, None));
+            run.clear();
+            assert!(run.is_empty() && run.bytes().is_empty());
+        }
     }
 }

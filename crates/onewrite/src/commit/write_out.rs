@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::commit::transaction::Promise;
 use crate::commit::{KEPT_BYTES, Writer};
 use crate::log::layout::SideBlock;
-use crate::log::packed::batch::Begin;
+use crate::log::packed::batch::{Begin, Blocks};
 use crate::log::packed::{LastBatch, Packed, Packing, Unpacked};
 use crate::log::{ErrorKind, LogError};
 use crate::mode::{Layout, SyncPolicy};
@@ -77,7 +77,7 @@ impl Writer {
         }
         self.log.group_synch.write_all(&self.log)?;
         self.write_header()?;
-        let offset = self.encode(Begin::Block)?;
+        let offset = self.encode(Begin::Block, Blocks::Own)?;
         if self.laid_out.blocks.is_empty() {
             return Ok(());
         }
@@ -137,7 +137,7 @@ impl Writer {
             return Ok(());
         }
         self.log.shared().open_block().close_as_writer();
-        self.lay_out_for_page_cache(Begin::Block)?;
+        self.lay_out_for_page_cache(Begin::Block, Blocks::Own)?;
         self.write_laid_out()
     }
 
@@ -188,7 +188,7 @@ impl Writer {
             true => Begin::Behind,
             false => Begin::Block,
         };
-        self.lay_out_for_page_cache(begin)?;
+        self.lay_out_for_page_cache(begin, Blocks::Shared)?;
         if self.laid_out.blocks.is_empty() {
             return Ok(());
         }
@@ -213,13 +213,13 @@ impl Writer {
         written
     }
 
-    fn lay_out_for_page_cache(&mut self, begin: Begin) -> Result<(), LogError> {
+    fn lay_out_for_page_cache(&mut self, begin: Begin, blocks: Blocks) -> Result<(), LogError> {
         // SQLite asks again with every page that it wants to write early.
         self.log.check_room(self.end_at_most(), &*self.patience)?;
         self.log.group_synch.write_all(&self.log)?;
         self.write_header()?;
         self.stock_tail = None;
-        self.encode(begin).map(drop)
+        self.encode(begin, blocks).map(drop)
     }
 
     fn write_laid_out(&mut self) -> Result<(), LogError> {
@@ -241,20 +241,20 @@ impl Writer {
     }
 
     /// Lays the run out in `blocks`, and writes the side block that belongs before it.
-    fn encode(&mut self, begin: Begin) -> Result<u64, LogError> {
+    fn encode(&mut self, begin: Begin, blocks: Blocks) -> Result<u64, LogError> {
         for frame in self.run.first().0..=self.run.last().0 {
             self.log.memory().forget(FrameNo(frame));
         }
         let offset = match self.log.geometry().layout().has_fixed_positions() {
             true => self.encode_in_place()?,
-            false => self.pack(begin)?,
+            false => self.pack(begin, blocks)?,
         };
         self.laid_out.end = offset + self.laid_out.blocks.len() as u64;
         Ok(offset)
     }
 
     /// Compresses the run, for the end of a log without fixed positions.
-    fn pack(&mut self, begin: Begin) -> Result<u64, LogError> {
+    fn pack(&mut self, begin: Begin, blocks: Blocks) -> Result<u64, LogError> {
         let log = Arc::clone(&self.log);
         let (Some(packed), Some(salts)) = (log.packed(), self.transaction.generation) else {
             return Err(log.error(ErrorKind::Write, "its generation is not known"));
@@ -282,7 +282,13 @@ impl Writer {
             salts,
         };
         let how = self.config.compressing;
-        let packing = packed.pack(&run, begin, how, log.memory(), &mut self.laid_out.blocks);
+        let packing = packed.pack(
+            &run,
+            (begin, blocks),
+            how,
+            log.memory(),
+            &mut self.laid_out.blocks,
+        );
         let offset = packing.offset;
         self.laid_out.packing = Some(packing);
         Ok(offset)

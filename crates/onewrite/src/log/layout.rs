@@ -277,8 +277,7 @@ impl Geometry {
     ) -> io::Result<(u64, Option<SideBlock>)> {
         let last = self.last_frame(first, frames);
         let start = self.slot(first);
-        out.clear();
-        out.resize_zeroed((self.slot(last) + self.slot_bytes() - start) as usize);
+        out.resize_to_overwrite((self.slot(last) + self.slot_bytes() - start) as usize);
         let mut separate: Option<SideBlock> = None;
         for (i, frame) in frames.chunks_exact(self.page.frame_bytes()).enumerate() {
             let no = first.plus(i as u32);
@@ -286,9 +285,13 @@ impl Geometry {
             // A run that reaches into the next section covers that section's side block. Nothing in it
             // matters yet, unless frames after the run are to stay.
             let section_begins = no != first && no.index().is_multiple_of(SIDE_FRAMES);
-            if section_begins && live_until > last {
+            if section_begins {
                 let at = (side - start) as usize;
-                load(side, &mut out.as_mut_slice()[at..at + SIDE_BYTES])?;
+                let block = &mut out.as_mut_slice()[at..at + SIDE_BYTES];
+                match live_until > last {
+                    true => load(side, block)?,
+                    false => block.fill(0),
+                }
             }
             let at = (self.slot(no) - start) as usize;
             let entry = embed(frame, &mut out.as_mut_slice()[at..at + self.page.bytes()]);
@@ -319,8 +322,7 @@ impl Geometry {
             true => self.side_block(first),
             false => self.slot(first),
         };
-        out.clear();
-        out.resize_zeroed((self.slot(last) + self.slot_bytes() - start) as usize);
+        out.resize_to_overwrite((self.slot(last) + self.slot_bytes() - start) as usize);
         let mut separate: Option<SideBlock> = None;
         if !begins_section {
             let side = self.side_block(first);
@@ -333,9 +335,13 @@ impl Geometry {
         for (i, frame) in frames.chunks_exact(self.page.frame_bytes()).enumerate() {
             let no = first.plus(i as u32);
             let side = self.side_block(no);
-            if no.index().is_multiple_of(SIDE_FRAMES) && live_until > last {
+            if no.index().is_multiple_of(SIDE_FRAMES) {
                 let at = (side - start) as usize;
-                load(side, &mut out.as_mut_slice()[at..at + SIDE_BYTES])?;
+                let block = &mut out.as_mut_slice()[at..at + SIDE_BYTES];
+                match live_until > last {
+                    true => load(side, block)?,
+                    false => block.fill(0),
+                }
             }
             let (header, page) = frame.split_at(FRAME_HEADER_BYTES);
             let at = (self.slot(no) - start) as usize;
@@ -451,8 +457,7 @@ pub fn encode_stock(
     let head = (at - offset) as usize;
     let end = head + bytes.len();
     let block = STOCK_BLOCK as usize;
-    out.clear();
-    out.resize_zeroed(end.next_multiple_of(block));
+    out.resize_to_overwrite(end.next_multiple_of(block));
     let image = out.as_mut_slice();
     if head > 0 {
         load(offset, &mut image[..block])?;

@@ -91,6 +91,13 @@ impl AlignedBuf {
         self.len = len;
     }
 
+    /// Makes the buffer `len` bytes long. The caller writes all of them: until then they are what
+    /// the buffer held before.
+    pub fn resize_to_overwrite(&mut self, len: usize) {
+        self.reserve(len.saturating_sub(self.len));
+        self.len = len;
+    }
+
     /// Appends `bytes`.
     pub fn extend_from_slice(&mut self, bytes: &[u8]) {
         self.reserve(bytes.len());
@@ -144,6 +151,7 @@ mod tests {
     enum Step {
         Extend(Vec<u8>),
         Resize(usize),
+        Overwrite(usize, u8),
         Clear,
         Reserve(usize),
     }
@@ -152,6 +160,7 @@ mod tests {
         prop_oneof![
             4 => prop::collection::vec(any::<u8>(), 0..6000).prop_map(Step::Extend),
             4 => (0_usize..20_000).prop_map(Step::Resize),
+            4 => (0_usize..20_000, any::<u8>()).prop_map(|(len, with)| Step::Overwrite(len, with)),
             1 => Just(Step::Clear),
             1 => (0_usize..20_000).prop_map(Step::Reserve),
         ]
@@ -172,6 +181,11 @@ mod tests {
                     Step::Resize(len) => {
                         model.resize(len, 0);
                         buf.resize_zeroed(len);
+                    }
+                    Step::Overwrite(len, with) => {
+                        model = vec![with; len];
+                        buf.resize_to_overwrite(len);
+                        buf.as_mut_slice().fill(with);
                     }
                     Step::Clear => {
                         model.clear();

@@ -134,6 +134,15 @@ impl Model {
             .geometry
             .encode(first, run, live_until, load, &mut out)
             .expect("blocks");
+        let mut used = AlignedBuf::new();
+        used.extend_from_slice(&vec![0xee; out.len() + 4096]);
+        self.geometry
+            .encode(first, run, live_until, load, &mut used)
+            .expect("blocks");
+        assert!(
+            used.as_slice() == out.as_slice(),
+            "nothing stays of an earlier run"
+        );
         let last = self.geometry.last_frame(first, run);
         assert!(offset + out.len() as u64 <= self.geometry.end_of(last));
         if let Some(side) = side {

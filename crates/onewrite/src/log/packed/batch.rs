@@ -45,6 +45,15 @@ pub enum Begin {
     Behind,
 }
 
+/// Whether other batches may use the rest of a batch's last block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Blocks {
+    /// No: it is written anyway.
+    Own,
+    /// Yes.
+    Shared,
+}
+
 impl Begin {
     fn magic(self) -> [u8; 4] {
         match self {

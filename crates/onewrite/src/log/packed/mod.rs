@@ -45,7 +45,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, with_kept};
 use crate::wal::{FRAME_HEADER_BYTES, FrameNo, PageSize, Salts};
 use bases::{Bases, Known};
-use batch::{Batch, Begin};
+use batch::{Batch, Begin, Blocks};
 use chain::{Chain, Link, Position};
 use packer::Packer;
 pub use packing::{LastBatch, Packing};
@@ -296,7 +296,7 @@ impl Packed {
     pub fn pack(
         &self,
         run: &Unpacked<'_>,
-        begin: Begin,
+        (begin, blocks): (Begin, Blocks),
         how: Compressing,
         memory: &FrameMemory,
         out: &mut AlignedBuf,
@@ -304,13 +304,14 @@ impl Packed {
         let begun = std::time::Instant::now();
         let tail = self.chain().tail();
         let known = Known::new(self.bases(), run.salts);
-        let mut packer = Packer::new(self.form, self.page, how, known, memory);
+        let mut packer = Packer::new(self.form, self.page, how, known, memory, blocks);
         let frames = run.frames.chunks_exact(self.page.frame_bytes());
         for (no, frame) in (run.first.0..).zip(frames) {
             let is_next = FrameNo(no) > tail.last;
             let supersedes = (self.form == Form::Compressed && !is_next).then_some(FrameNo(no));
             packer.add(FrameNo(no), supersedes, frame);
         }
+        packer.renew(run.frames);
         if self.form == Form::Packed && packer.has_hope() {
             effort::within_budget(how, || packer.tighten(run.frames));
         }

@@ -15,6 +15,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use super::bases::{Known, WholeFrame};
+use super::batch::Blocks;
 use super::codec::{self, Method};
 use super::record::{Form, Kind, Record};
 use super::{batch, ranges};
@@ -51,6 +52,8 @@ struct Item {
     kind: Kind,
     /// Its range in the packer's `data`; that of a page that is stored as it is, in the run.
     data: Range<usize>,
+    /// The bytes that the page took when it was last whole, if its ranges take more than they should.
+    worn: Option<usize>,
 }
 
 /// The memory that a packer works in. It is kept for the thread's next run, so that a commit need not allocate
@@ -108,6 +111,7 @@ pub struct Packer<'a> {
     how: Compressing,
     known: Known<'a>,
     memory: &'a FrameMemory,
+    blocks_are: Blocks,
     room: Room,
     /// Bytes of the frames that were added.
     added: usize,
@@ -129,6 +133,7 @@ impl<'a> Packer<'a> {
         how: Compressing,
         known: Known<'a>,
         memory: &'a FrameMemory,
+        blocks_are: Blocks,
     ) -> Packer<'a> {
         Packer {
             form,
@@ -136,6 +141,7 @@ impl<'a> Packer<'a> {
             how,
             known,
             memory,
+            blocks_are,
             room: Room::take(page.bytes()),
             added: 0,
             tightened: Tightened::default(),
@@ -147,7 +153,13 @@ impl<'a> Packer<'a> {
         let (header, page) = bytes.split_at(FRAME_HEADER_BYTES);
         let header: [u8; FRAME_HEADER_BYTES] = array(header);
         let number = PageNo(be32(&header, 0));
-        let (kind, data) = self.compressed(number, page);
+        let (kind, data, worn) = match (self.how.with, self.form) {
+            (Compression::Auto, Form::Packed) => self.cheaply(number, page),
+            _ => {
+                let (kind, data) = self.compressed(number, page);
+                (kind, data, None)
+            }
+        };
         self.room.items.push(Item {
             frame,
             header,
@@ -155,20 +167,25 @@ impl<'a> Packer<'a> {
             supersedes,
             kind,
             data,
+            worn,
         });
         self.added += bytes.len();
     }
 
-    fn compressed(&mut self, number: PageNo, page: &[u8]) -> (Kind, Range<usize>) {
-        let base = match self.how.differences {
+    /// The last frame that holds the page whole, if it may be referred to.
+    fn base_of(&self, number: PageNo) -> Option<WholeFrame> {
+        match self.how.differences {
             Differences::Held => self.known.whole_frame_of(number),
             Differences::None => None,
-        };
-        let method = match (self.how.with, self.form) {
-            (Compression::None, _) => return (Kind::Stored, self.in_run()),
-            (Compression::Auto, Form::Packed) => return self.cheaply(page, base),
-            (Compression::Auto | Compression::Lz4, _) => Method::Lz4,
-            (Compression::Zstd, _) => Method::Zstd,
+        }
+    }
+
+    fn compressed(&mut self, number: PageNo, page: &[u8]) -> (Kind, Range<usize>) {
+        let base = self.base_of(number);
+        let method = match self.how.with {
+            Compression::None => return (Kind::Stored, self.in_run()),
+            Compression::Auto | Compression::Lz4 => Method::Lz4,
+            Compression::Zstd => Method::Zstd,
         };
         let delta =
             base.and_then(|base| Some((base, self.try_with(method, page, Some(base.frame))?)));
@@ -188,27 +205,67 @@ impl<'a> Packer<'a> {
         }
     }
 
-    /// The byte ranges that have changed, if they are few; otherwise the page by itself.
-    fn cheaply(&mut self, page: &[u8], base: Option<WholeFrame>) -> (Kind, Range<usize>) {
-        if let Some(base) = base
-            && let Some(data) = self.try_ranges(page, base)
-        {
-            return (Kind::Ranges(base.frame), data);
+    /// The byte ranges that have changed, if they are few; otherwise the page by itself. In blocks of
+    /// its own, a batch first has all ranges that are smaller than pages: see [`Packer::renew`].
+    fn cheaply(&mut self, number: PageNo, page: &[u8]) -> (Kind, Range<usize>, Option<usize>) {
+        let base = self.base_of(number);
+        if let Some(base) = base {
+            let usual = base.mean_bytes();
+            let most = match self.blocks_are {
+                Blocks::Own => usual.max(base.bytes),
+                Blocks::Shared => usual,
+            };
+            if let Some(data) = self.try_ranges(page, base, most) {
+                let worn = (data.len() > usual).then_some(base.bytes);
+                return (Kind::Ranges(base.frame), data, worn);
+            }
         }
+        let (kind, data) = self.whole(page, base.map(|base| base.bytes), self.added);
+        (kind, data, None)
+    }
+
+    /// A page by itself, of the frame that begins at byte `at` of the run. `last` are the bytes that
+    /// the page took when it was last whole.
+    fn whole(&mut self, page: &[u8], last: Option<usize>, at: usize) -> (Kind, Range<usize>) {
         // A page that did not become smaller last time is not tried again.
-        let is_hopeless = base.is_some_and(|base| base.bytes > page.len() / 8 * 7);
+        let is_hopeless = last.is_some_and(|bytes| bytes > page.len() / 8 * 7);
         let own = match is_hopeless {
             true => None,
             false => self.try_with(Method::Lz4, page, None),
         };
         match own {
             Some(data) => (Kind::Whole(Method::Lz4), data),
-            None => (Kind::Stored, self.in_run()),
+            None => (Kind::Stored, self.in_run_at(at)),
         }
     }
 
-    fn try_ranges(&mut self, page: &[u8], base: WholeFrame) -> Option<Range<usize>> {
-        let most = base.mean_bytes();
+    /// Stores pages whole again whose ranges have grown, where the batch's last block has space for
+    /// that. A block is written whole in any case. So a page with many changes costs nothing until
+    /// then, neither bytes nor the time to compress it. In a batch of many blocks, a block is a small
+    /// share: there every such page is stored whole. `frames` are those added.
+    pub fn renew(&mut self, frames: &[u8]) {
+        let mut space = match self.blocks() {
+            few @ ..=MAX_TIGHT_BLOCKS => few * batch::BLOCK_BYTES as usize - self.batch_bytes(),
+            _ => frames.len(),
+        };
+        let frame_bytes = self.page.frame_bytes();
+        for (i, frame) in frames.chunks_exact(frame_bytes).enumerate() {
+            let item = &self.room.items[i];
+            let now = item.data.len() + item.kind.number_bytes();
+            let Some(last) = item.worn.filter(|last| *last <= now + space) else {
+                continue;
+            };
+            let (kind, data) =
+                self.whole(&frame[FRAME_HEADER_BYTES..], Some(last), i * frame_bytes);
+            if data.len() <= now + space {
+                space = (space + now).saturating_sub(data.len());
+                let item = &mut self.room.items[i];
+                (item.kind, item.data) = (kind, data);
+            }
+        }
+    }
+
+    fn try_ranges(&mut self, page: &[u8], base: WholeFrame, most: usize) -> Option<Range<usize>> {
         let from = self.room.data.len();
         let data = &mut self.room.data;
         let look = |old: &[u8]| ranges::find(page, old, most, data);
@@ -218,7 +275,12 @@ impl<'a> Packer<'a> {
 
     /// Where the page that is being added lies in the run.
     fn in_run(&self) -> Range<usize> {
-        let from = self.added + FRAME_HEADER_BYTES;
+        self.in_run_at(self.added)
+    }
+
+    /// Where the page of the frame that begins at byte `at` lies in the run.
+    fn in_run_at(&self, at: usize) -> Range<usize> {
+        let from = at + FRAME_HEADER_BYTES;
         from..from + self.page.bytes()
     }
 

@@ -12,31 +12,43 @@
 
 /// The most equal bytes within a range: more end it. A further range costs two or three bytes.
 const GAP_BYTES: usize = 4;
-/// Bytes that are compared at once where pages are equal.
-const STRIDE: usize = 32;
-/// Bytes that are compared at once where they differ.
-const WORD: usize = 8;
+/// Bytes that are compared at once: one bit of a mask each.
+const STRIDE: usize = 64;
 /// The highest bit of every byte of a word.
 const HIGH: u64 = 0x8080_8080_8080_8080;
 
 /// Appends the difference of `page` from `base` to `out`, and returns whether it did. A difference of
 /// more than `most` bytes, or of as many as the page, leaves `out` as before.
 pub fn find(page: &[u8], base: &[u8], most: usize, out: &mut Vec<u8>) -> bool {
-    let most = most.min(page.len() - 1);
     let begin = out.len();
-    let (mut at, mut last_end) = (0, 0);
-    loop {
-        at += equal_bytes(&page[at..], &base[at..]);
-        if at == page.len() {
+    let mut ranges = Ranges {
+        page,
+        limit: begin + most.min(page.len() - 1),
+        begin: 0,
+        end: 0,
+        last_end: 0,
+        out,
+    };
+    let (strides, rest) = page.as_chunks::<STRIDE>();
+    let (old_strides, old_rest) = base.as_chunks::<STRIDE>();
+    let mut fits = true;
+    for ((new, old), at) in strides.iter().zip(old_strides).zip((0..).step_by(STRIDE)) {
+        // Most strides are equal.
+        if differ(new, old) && !ranges.note(at, differing(new, old)) {
+            fits = false;
             break;
         }
-        let end = range_end(page, base, at);
-        append(out, (at - last_end, &page[at..end]));
-        if out.len() - begin > most {
-            out.truncate(begin);
-            return false;
-        }
-        (at, last_end) = (end, end);
+    }
+    if fits && rest != old_rest {
+        let (mut new, mut old) = ([0; STRIDE], [0; STRIDE]);
+        new[..rest.len()].copy_from_slice(rest);
+        old[..rest.len()].copy_from_slice(old_rest);
+        fits = ranges.note(page.len() - rest.len(), differing(&new, &old));
+    }
+    fits = fits && ranges.append();
+    if !fits {
+        out.truncate(begin);
+        return false;
     }
     if out.len() == begin {
         append(out, (0, &page[..1]));
@@ -70,73 +82,89 @@ pub fn apply(mut data: &[u8], base: &[u8], page: &mut [u8]) -> bool {
     true
 }
 
-/// The number of equal bytes at the start of two slices of the same length.
-fn equal_bytes(a: &[u8], b: &[u8]) -> usize {
-    let strides = a.chunks_exact(STRIDE).zip(b.chunks_exact(STRIDE));
-    let at = STRIDE * strides.take_while(|(a, b)| a == b).count();
-    let (a, b) = (&a[at..], &b[at..]);
-    let words = a.chunks_exact(WORD).zip(b.chunks_exact(WORD));
-    let mut equal = 0;
-    for (a, b) in words {
-        match differing(a, b) {
-            0 => equal += WORD,
-            bytes => return at + equal + first(bytes),
+/// The ranges found so far. The last one may go on.
+struct Ranges<'a> {
+    page: &'a [u8],
+    /// The most bytes of `out`.
+    limit: usize,
+    /// The range that may go on; it is empty before the first one.
+    begin: usize,
+    end: usize,
+    /// The end of the range before it.
+    last_end: usize,
+    out: &'a mut Vec<u8>,
+}
+
+impl Ranges<'_> {
+    /// Notes the different bytes of the stride at byte `at`: a bit each, the first byte lowest. `false`
+    /// if the ranges take too many bytes.
+    fn note(&mut self, at: usize, mut bytes: u64) -> bool {
+        bytes = without_gaps(bytes);
+        while bytes != 0 {
+            let begin = bytes.trailing_zeros();
+            let end = begin + (bytes >> begin).trailing_ones();
+            bytes &= u64::MAX.checked_shl(end).unwrap_or(0);
+            let (begin, end) = (at + begin as usize, at + end as usize);
+            if begin > self.end + GAP_BYTES || self.end == 0 {
+                if !self.append() {
+                    return false;
+                }
+                self.begin = begin;
+            }
+            self.end = end;
         }
+        true
     }
-    let rest = a[equal..].iter().zip(&b[equal..]);
-    at + equal + rest.take_while(|(a, b)| a == b).count()
-}
 
-/// The end of a range that begins with the different byte at `at`.
-fn range_end(page: &[u8], base: &[u8], at: usize) -> usize {
-    let mut end = at + 1;
-    let mut next = end;
-    let (words, old) = (
-        page[next..].chunks_exact(WORD),
-        base[next..].chunks_exact(WORD),
-    );
-    for (new, old) in words.zip(old) {
-        let bytes = differing(new, old);
-        if bytes == 0 || next + first(bytes) > end + GAP_BYTES || has_gap(bytes) {
-            break;
+    /// Appends the last range to `out`: it has ended.
+    fn append(&mut self) -> bool {
+        if self.end > 0 {
+            let skip = self.begin - self.last_end;
+            append(self.out, (skip, &self.page[self.begin..self.end]));
+            self.last_end = self.end;
         }
-        end = next + last(bytes) + 1;
-        next += WORD;
+        self.out.len() <= self.limit
     }
-    // Byte by byte where the range ends, and at the end of the page.
-    for (at, (new, old)) in (next..).zip(page[next..].iter().zip(&base[next..])) {
-        if new != old {
-            end = at + 1;
-        } else if at >= end + GAP_BYTES {
-            break;
-        }
-    }
-    end
 }
 
-/// The bytes in which two words differ: the highest bit of each, the first byte lowest.
-fn differing(a: &[u8], b: &[u8]) -> u64 {
-    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
-    let bits = word(a) ^ word(b);
-    // The sum carries into a byte's highest bit where one of the lower seven is set.
-    (((bits & !HIGH) + !HIGH) | bits) & HIGH
+/// Sets also the bits of gaps that a range may have, but for some at the stride's end.
+fn without_gaps(bytes: u64) -> u64 {
+    let two = bytes | bytes << 1;
+    let four = two | two << 2;
+    let five = four | bytes << 4;
+    let two = five & five >> 1;
+    let four = two & two >> 2;
+    bytes | four & five >> 4
 }
 
-/// The first of these bytes.
-fn first(bytes: u64) -> usize {
-    bytes.trailing_zeros() as usize / 8
+/// Whether two strides differ. As `!=` it would be a call of a function.
+fn differ(new: &[u8; STRIDE], old: &[u8; STRIDE]) -> bool {
+    words(new)
+        .zip(words(old))
+        .fold(0, |bits, (new, old)| bits | (new ^ old))
+        != 0
 }
 
-/// The last of these bytes.
-fn last(bytes: u64) -> usize {
-    WORD - 1 - bytes.leading_zeros() as usize / 8
+/// The bytes in which two strides differ, a bit each, the first byte lowest.
+fn differing(new: &[u8; STRIDE], old: &[u8; STRIDE]) -> u64 {
+    let of_words = words(new).zip(words(old)).map(|(new, old)| {
+        let bits = new ^ old;
+        // The sum carries into a byte's highest bit where one of the lower seven is set.
+        let bytes = (((bits & !HIGH) + !HIGH) | bits) & HIGH;
+        // The product gathers these bits in its highest byte.
+        (bytes >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
+    });
+    of_words
+        .zip(0..)
+        .fold(0, |mask, (bytes, word)| mask | bytes << (8 * word))
 }
 
-/// Whether more equal bytes than a range may have follow each other within the word.
-fn has_gap(bytes: u64) -> bool {
-    let equal = !bytes & HIGH;
-    let two = equal & equal >> 8;
-    (two & two >> 16 & equal >> 32) != 0
+fn words(stride: &[u8; STRIDE]) -> impl Iterator<Item = u64> {
+    stride
+        .as_chunks()
+        .0
+        .iter()
+        .map(|word| u64::from_le_bytes(*word))
 }
 
 fn append(out: &mut Vec<u8>, (skip, bytes): (usize, &[u8])) {
@@ -202,19 +230,33 @@ mod tests {
         end
     }
 
+    /// The difference, byte by byte.
+    fn simple(page: &[u8], base: &[u8]) -> Vec<u8> {
+        let (mut out, mut last_end) = (Vec::new(), 0);
+        while let Some(begin) = (last_end..page.len()).find(|at| page[*at] != base[*at]) {
+            let end = simple_end(page, base, begin);
+            append(&mut out, (begin - last_end, &page[begin..end]));
+            last_end = end;
+        }
+        out
+    }
+
     proptest! {
         #[test]
-        fn a_range_ends_where_it_does_byte_by_byte(
-            bytes in proptest::collection::vec(prop::sample::select(vec![0u8, 0, 0, 1, 0x80]), 1..80),
-            equal in 0usize..70,
+        fn ranges_are_those_found_byte_by_byte(
+            bytes in proptest::collection::vec(prop::sample::select(vec![0u8, 0, 0, 1, 0x80]), 1..200),
+            equal in 0usize..140,
         ) {
-            let base = vec![0; bytes.len() + equal];
-            let mut page = base.clone();
-            page[equal..].copy_from_slice(&bytes);
-            let at = page.iter().position(|byte| *byte != 0);
-            prop_assert_eq!(equal_bytes(&page, &base), at.unwrap_or(page.len()));
-            for at in (0..page.len()).filter(|at| page[*at] != 0) {
-                prop_assert_eq!(range_end(&page, &base, at), simple_end(&page, &base, at), "{}", at);
+            let base = vec![0; equal + bytes.len()];
+            let page = [vec![0; equal], bytes].concat();
+            let simple = simple(&page, &base);
+            let mut data = Vec::new();
+            let found = find(&page, &base, usize::MAX, &mut data);
+            prop_assert_eq!(found, simple.len() < page.len());
+            match page == base {
+                true => prop_assert_eq!(data, [0, 1, 0]),
+                false if found => prop_assert_eq!(data, simple),
+                false => prop_assert!(data.is_empty()),
             }
         }
 

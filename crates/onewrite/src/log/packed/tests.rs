@@ -7,6 +7,7 @@ use crate::mode::{Compression, Differences, Goal};
 use crate::wal::{FrameHeader, PageNo};
 
 mod behind;
+mod renewed;
 
 const PAGE: usize = 512;
 const SALTS: Salts = Salts(*b"firstgen");
@@ -59,12 +60,12 @@ impl Process {
     }
 
     fn write(&self, log: &mut Vec<u8>, first: u32, frames: &[Vec<u8>], ends: bool) -> Packing {
-        self.write_at(Begin::Block, log, first, frames, ends)
+        self.write_at((Begin::Block, Blocks::Own), log, first, frames, ends)
     }
 
     fn write_at(
         &self,
-        begin: Begin,
+        begin: (Begin, Blocks),
         log: &mut Vec<u8>,
         first: u32,
         frames: &[Vec<u8>],
@@ -201,6 +202,7 @@ fn play(form: Form, steps: &[Step], check: bool) -> Played {
                     true => Begin::Behind,
                     false => Begin::Block,
                 };
+                let begin = (begin, Blocks::Shared);
                 let packing = process.write_at(begin, &mut log, last + 1, &written, true);
                 open = Some(packing.last());
                 if let Step::Dead(_) = step {
