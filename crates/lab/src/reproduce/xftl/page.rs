@@ -1,4 +1,4 @@
-//! The report as a page: the tables of [`super::text`], and the pictures.
+//! The report as a page: the tables of `text`, and the pictures.
 
 use onewrite_cli::html::{Page, Part, Section, Table};
 
