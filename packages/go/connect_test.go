@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -128,6 +130,58 @@ func TestWrongWordsAreLoud(t *testing.T) {
 	entries, err := os.ReadDir(filepath.Dir(name))
 	must(t, err)
 	equal(t, 0, len(entries))
+}
+
+func TestANameThatIsCloseToAParameterIsRefused(t *testing.T) {
+	name := path(t)
+	for parameter, meant := range map[string]string{
+		"_jurnal_mode": "_journal_mode", "_mode": "_journal_mode", "_Journal_Mode": "_journal_mode", "_jornal": "_journal",
+		"journalmode": "_journal_mode", "synchronous": "_synchronous", "_synchronus": "_synchronous",
+		"_busytimeout": "_busy_timeout", "busy_timeout": "_busy_timeout", "_sinc": "_sync",
+	} {
+		fails(t, refusal(name+"?"+parameter+"=waldio"), name, `unknown parameter "`+parameter+`": it is `+meant)
+	}
+	fails(t, refusal(name+"?_pragma=journal_mode(waldio)"), name, `unknown parameter "_pragma"`)
+	_, err := os.Stat(name)
+	equal(t, true, errors.Is(err, os.ErrNotExist))
+	for _, known := range append(parameterNames, "_of_a_later_driver", "cache", "psow", "nolock", "immutable", "onewrite_sync") {
+		must(t, checkName(known))
+	}
+}
+
+// The list has each name that the driver asks for.
+func TestTheDriversParametersAreKnown(t *testing.T) {
+	place, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/mattn/go-sqlite3").Output()
+	must(t, err)
+	code, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(place)), "sqlite3.go"))
+	must(t, err)
+	found := regexp.MustCompile(`params(?:\.Get\(|\[)"(_\w+)"`).FindAllSubmatch(code, -1)
+	equal(t, true, len(found) > 20)
+	for _, each := range found {
+		if !strings.Contains(" "+strings.Join(parameterNames, " ")+" ", " "+string(each[1])+" ") {
+			t.Errorf("%s is missing", each[1])
+		}
+	}
+}
+
+// The driver adds a system error to its text, which may be one of another call.
+func TestAReasonOfOursStandsAlone(t *testing.T) {
+	name := path(t)
+	commitARow(t, open(t, name))
+	alone := filepath.Join(filepath.Dir(name), "copy.db")
+	copyFile(t, name, alone, 0o600)
+	for dsn, end := range map[string]string{
+		alone:                                 `copies what the database holds without it`,
+		"file:" + name + "?onewrite_sync=ful": `use auto, persistent, full or normal`,
+		filepath.Dir(name):                    `is a directory: name a file in it`,
+	} {
+		err := refusal(dsn)
+		fails(t, err, end)
+		equal(t, true, strings.HasSuffix(err.Error(), end))
+		equal(t, false, strings.Contains(err.Error(), "automatic extension"))
+		var cause sqlite3.Error
+		equal(t, true, errors.As(err, &cause))
+	}
 }
 
 func TestAPlaceThatNoDatabaseCanHave(t *testing.T) {

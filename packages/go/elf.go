@@ -37,6 +37,30 @@ func checkLibrary(path string) error {
 	return nil
 }
 
+// ofOtherLibc says so of a library that the loader refused because it needs the other C library, whose name
+// is in the file.
+func ofOtherLibc(path string, err error) error {
+	contents, unread := os.ReadFile(path)
+	maps, unknown := os.ReadFile("/proc/self/maps")
+	if unread != nil || unknown != nil {
+		return err
+	}
+	own := "glibc"
+	if bytes.Contains(maps, []byte("/ld-musl-")) {
+		own = "musl"
+	}
+	needed := own
+	if bytes.Contains(contents, []byte("libc.so.6\x00")) {
+		needed = "glibc"
+	} else if bytes.Contains(contents, []byte("libc.so\x00")) {
+		needed = "musl"
+	}
+	if needed == own {
+		return err
+	}
+	return fmt.Errorf("it is for %s, and this program uses %s", needed, own)
+}
+
 func elfHeaderOf(path string) (header []byte, size uint64, err error) {
 	file, err := os.Open(path)
 	if err != nil {

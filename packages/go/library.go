@@ -87,7 +87,9 @@ func loadOnce() error {
 		return err
 	}
 	if err = checkLibrary(path); err == nil {
-		err = loadExtension(path)
+		if err = loadExtension(path); err != nil {
+			err = ofOtherLibc(path, err)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("cannot load %s: %w: name another library in %s", path, err, libraryVariable)

@@ -1,6 +1,7 @@
 package onewrite
 
 import (
+	"bytes"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -91,10 +92,13 @@ func TestAFileThatIsNoLibraryOrADamagedOne(t *testing.T) {
 		number, name = 62, "x86_64"
 	}
 	other[elfMachine] = number
+	ofMusl := bytes.ReplaceAll(whole, []byte("libc.so.6\x00"), []byte("libc.so\x00\x00\x00"))
 	for reason, contents := range map[string][]byte{
 		"it is no shared library":         []byte("no library"),
 		"it is cut short":                 whole[:len(whole)-1],
 		"it is for " + name + ", 64 bits": other,
+		// The tests run with glibc.
+		"it is for musl, and this program uses glibc": ofMusl,
 	} {
 		library := filepath.Join(t.TempDir(), "libonewrite.so")
 		must(t, os.WriteFile(library, contents, 0o600))

@@ -2,7 +2,6 @@ package onewrite
 
 import (
 	"errors"
-	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -20,16 +19,37 @@ const (
 
 var isAboutFiles = regexp.MustCompile("unable to open|read-?only")
 
+// SQLite's words before those of the extension.
+const extensionSays = "automatic extension loading failed: "
+
+// explained is an error of the driver in other words.
+type explained struct {
+	text  string
+	cause error
+}
+
+func (e *explained) Error() string { return e.text }
+func (e *explained) Unwrap() error { return e.cause }
+
 // withReason adds why SQLite cannot open or write a database. Its own words tell neither the place nor the
-// way out.
+// way out. The driver's system error is left out where the reason is known: it may be one of another call.
 func withReason(name string, err error) error {
-	if !isAboutFiles.MatchString(err.Error()) {
+	said := err.Error()
+	text := strings.Replace(said, extensionSays, "", 1)
+	wayOut := ""
+	if isAboutFiles.MatchString(said) {
+		wayOut = reasonAndWayOut(pathOf(name))
+	}
+	if text == said && wayOut == "" {
 		return err
 	}
-	if text := reasonAndWayOut(pathOf(name)); text != "" {
-		return fmt.Errorf("%w: %s", err, text)
+	if errno := errnoOf(err); errno != 0 {
+		text = strings.TrimSuffix(text, ": "+errno.Error())
 	}
-	return err
+	if wayOut != "" {
+		text += ": " + wayOut
+	}
+	return &explained{text, err}
 }
 
 func reasonAndWayOut(name string) string {

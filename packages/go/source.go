@@ -115,6 +115,10 @@ func (s *source) apply(name, value, parameter string) error {
 		if milliseconds, err := strconv.Atoi(value); err == nil {
 			s.timeout = time.Duration(milliseconds) * time.Millisecond
 		}
+	default:
+		if err := checkName(name); err != nil {
+			return err
+		}
 	}
 	s.parameters = append(s.parameters, parameter)
 	return nil

@@ -5,6 +5,7 @@ package onewrite
 import (
 	"errors"
 	"strings"
+	"syscall"
 
 	sqlite3 "github.com/mattn/go-sqlite3"
 )
@@ -31,6 +32,15 @@ func loadExtension(path string) error {
 	}
 	defer conn.Close()
 	return conn.(*sqlite3.SQLiteConn).LoadExtension(path, entryPoint)
+}
+
+// errnoOf is the system error that the driver adds to the text of its error, or 0.
+func errnoOf(err error) syscall.Errno {
+	var failure sqlite3.Error
+	if !errors.As(err, &failure) {
+		return 0
+	}
+	return failure.SystemErrno
 }
 
 func isBusy(err error) bool {

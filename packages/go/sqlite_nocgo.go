@@ -2,7 +2,10 @@
 
 package onewrite
 
-import "errors"
+import (
+	"errors"
+	"syscall"
+)
 
 // Without cgo, github.com/mattn/go-sqlite3 has no SQLite.
 
@@ -14,5 +17,7 @@ func isUsable() error {
 func hasVFS() (bool, error) { return false, nil }
 
 func loadExtension(path string) error { return isUsable() }
+
+func errnoOf(err error) syscall.Errno { return 0 }
 
 func isBusy(err error) bool { return false }

@@ -3,6 +3,7 @@
 'use strict';
 
 const fs = require('fs');
+const { libcHere } = require('./platforms');
 
 const HEADER = 64;
 // `e_machine` of elf(5).
@@ -16,6 +17,19 @@ function whyNot(path) {
   const own = headerOf('/proc/self/exe') ?? header;
   if (machine(own) === machine(header)) return undefined;
   return `it is for ${machine(header)}, and this Node is for ${machine(own)}`;
+}
+
+/**
+ * Why a library that the loader refused needs the other C library, or undefined. Its name is in the file:
+ * musl's is libc.so.
+ */
+function whyOtherLibc(path) {
+  const contents = fs.readFileSync(path);
+  const own = libcHere();
+  let needed = own;
+  if (contents.includes('libc.so.6\0')) needed = 'glibc';
+  else if (contents.includes('libc.so\0')) needed = 'musl';
+  return needed === own ? undefined : `it is for ${needed}, and this program uses ${own}`;
 }
 
 function headerOf(path) {
@@ -46,4 +60,4 @@ function machine(header) {
   return `${MACHINES[number] ?? `machine ${number}`}, ${has64Bits(header) ? 64 : 32} bits`;
 }
 
-module.exports = { whyNot };
+module.exports = { whyNot, whyOtherLibc };

@@ -4,12 +4,17 @@
 const fs = require('fs');
 const path = require('path');
 const { ONLY_LINUX, OneWriteError, isSupported } = require('./error');
+const { version } = require('../package.json');
 const { LIBRARY, PLATFORMS, libcHere } = require('./platforms');
 
 // The command `onewrite` reads the same variable.
 const VARIABLE = 'ONEWRITE_EXTENSION_LIBRARY';
-// npm leaves the package out where it was asked to.
-const AGAIN = 'install onewrite again, with its optional dependencies (npm install --include=optional)';
+
+/** npm leaves the package out where it was asked to, and where it got the file of the main package alone. */
+function installed(name) {
+  const file = `${name.replace('@onewrite/', 'onewrite-')}-${version}.tgz`;
+  return `install it from its file (npm install ${file}), or onewrite again with its optional dependencies (npm install --include=optional)`;
+}
 
 function getLoadablePath() {
   const named = process.env[VARIABLE];
@@ -24,7 +29,7 @@ function getLoadablePath() {
   try {
     return require.resolve(`${platform.name}/${LIBRARY}`);
   } catch (error) {
-    throw noExtension(`the package ${platform.name} is not installed: ${AGAIN}`, error);
+    throw noExtension(`the package ${platform.name} is not installed: ${installed(platform.name)}`, error);
   }
 }
 

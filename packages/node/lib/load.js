@@ -2,12 +2,16 @@
 'use strict';
 
 const { ONLY_LINUX, OneWriteError, isSupported } = require('./error');
-const { whyNot } = require('./elf');
+const { whyNot, whyOtherLibc } = require('./elf');
 const { isAsync } = require('./handle');
 const { VARIABLE, getLoadablePath } = require('./library');
 
 const UPGRADE_VARIABLE = 'ONEWRITE_UPGRADE_WAL';
 const DEFAULT_VARIABLE = 'ONEWRITE_MAKE_DEFAULT';
+
+const OTHER_LIBRARY = `install onewrite again, or name another library in ${VARIABLE}`;
+const THAT_LOAD = 'use better-sqlite3, node:sqlite from Node 22.13 on, or libsql';
+const ALLOW = ': open the handle with { allowExtension: true }';
 
 let hasWarned = false;
 
@@ -30,16 +34,14 @@ function warn() {
   process.emitWarning(`${ONLY_LINUX}: databases are in stock WAL here`, { code: 'ONEWRITE_ONLY_LINUX' });
 }
 
-/** `isDefault`: also where a database names no VFS. */
-function loadInto(db, isDefault) {
+/** `isDefault`: also where a database names no VFS. `ifForbidden`: what helps where the handle may not load. */
+function loadInto(db, isDefault, ifForbidden = ALLOW) {
   const path = prepare(isDefault);
-  if (typeof db.loadExtension !== 'function') {
-    throw new OneWriteError(`cannot load ${path}: the driver of this Node (${process.version}) loads no extensions`);
-  }
+  if (typeof db.loadExtension !== 'function') throw loadsNone(db.constructor.name);
   try {
     db.loadExtension(path);
   } catch (error) {
-    throw failure(path, error);
+    throw failure(path, error, ifForbidden);
   }
   return true;
 }
@@ -49,7 +51,7 @@ async function loadAsync(db) {
   try {
     await new Promise((resolve, reject) => db.loadExtension(path, (error) => (error ? reject(error) : resolve())));
   } catch (error) {
-    throw failure(path, error);
+    throw failure(path, error, ALLOW);
   }
   return true;
 }
@@ -62,17 +64,22 @@ function prepare(isDefault) {
   const path = getLoadablePath();
   const reason = whyNot(path);
   if (reason) {
-    throw new OneWriteError(`cannot load ${path}: ${reason}: install onewrite again, or name another library in ${VARIABLE}`);
+    throw new OneWriteError(`cannot load ${path}: ${reason}: ${OTHER_LIBRARY}`);
   }
   process.env[UPGRADE_VARIABLE] ??= 'onewrite'; // A program that asks for WAL keeps the mode.
   if (isDefault) process.env[DEFAULT_VARIABLE] = '1';
   return path;
 }
 
-function failure(path, error) {
+function failure(path, error, ifForbidden) {
+  const foreign = whyOtherLibc(path);
+  if (foreign) return new OneWriteError(`cannot load ${path}: ${foreign}: ${OTHER_LIBRARY}`, { cause: error });
   const isForbidden = /loading is not allowed|not authorized|allowExtension/.test(error.message);
-  const wayOut = isForbidden ? ': open the handle with { allowExtension: true }' : '';
-  return new OneWriteError(`cannot load ${path}: ${error.message}${wayOut}`, { cause: error });
+  return new OneWriteError(`cannot load ${path}: ${error.message}${isForbidden ? ifForbidden : ''}`, { cause: error });
 }
 
-module.exports = { load, loadInto, warn };
+function loadsNone(name) {
+  return new OneWriteError(`the driver ${name}, in Node ${process.version}, loads no extensions: ${THAT_LOAD}`);
+}
+
+module.exports = { THAT_LOAD, load, loadInto, loadsNone, warn };

@@ -5,7 +5,7 @@ const { resolve } = require('path');
 const { OneWriteError, isSupported } = require('./error');
 const { check } = require('./check');
 const { ask, isBusy, isNodeSqlite } = require('./handle');
-const { loadInto, warn } = require('./load');
+const { THAT_LOAD, loadInto, loadsNone, warn } = require('./load');
 const { reasonAndWayOut } = require('./reason');
 const { modeIn, plainPath, textOf, uriOf } = require('./uri');
 const { LEVELS, USUAL, levelOf, modeOrAny } = require('./words');
@@ -50,13 +50,14 @@ function open(path, options = {}) {
   }
 }
 
-/** The error with its database and the way out. A driver's error about the file becomes a OneWriteError. */
+/** The error with its database and the way out. A driver's error becomes a OneWriteError. */
 function nameDatabase(error, path) {
   const name = textOf(path);
-  const found = reasonAndWayOut(name, error.message);
-  if (!found && !(error instanceof OneWriteError)) return error;
-  const text = found ? `${error.message}: ${found}` : error.message;
-  const isNamed = error.message.startsWith(name) || error.message.includes(resolve(name));
+  const said = error.message.replace('automatic extension loading failed: ', '');
+  const found = reasonAndWayOut(name, said);
+  if (!found && (error instanceof TypeError || error instanceof RangeError)) return error; // wrong options
+  const text = found ? `${said}: ${found}` : said;
+  const isNamed = said.startsWith(name) || said.includes(resolve(name));
   return new OneWriteError(isNamed ? text : `${name}: ${text}`, { cause: error.cause ?? error });
 }
 
@@ -104,7 +105,8 @@ function classOf(driver) {
   const found = typeof driver === 'string' && names.includes(driver) ? required(driver) : driver;
   const Driver = found?.DatabaseSync ?? found?.default ?? found;
   const methods = typeof Driver === 'function' ? Driver.prototype : undefined;
-  if (typeof methods?.prepare === 'function' && !methods.parallelize) return Driver;
+  const isClass = ['prepare', 'exec', 'close'].every((name) => typeof methods?.[name] === 'function');
+  if (isClass && !methods.parallelize) return Driver;
   throw new TypeError(
     'driver is the class that opens databases: that of better-sqlite3, DatabaseSync of node:sqlite, ' +
       `that of libsql, or one of the names ${names.join(', ')}`,
@@ -145,9 +147,10 @@ const loaded = new WeakSet();
 
 function loadOnce(Driver, isDefault) {
   if (loaded.has(Driver)) return;
+  if (typeof Driver.prototype.loadExtension !== 'function') throw loadsNone(Driver.name);
   const db = new Driver(':memory:', isNodeSqlite(Driver) ? { allowExtension: true } : {});
   try {
-    loadInto(db, isDefault);
+    loadInto(db, isDefault, `: ${THAT_LOAD}`);
   } finally {
     db.close();
   }

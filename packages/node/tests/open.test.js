@@ -96,7 +96,7 @@ for (const name of available(SYNC_DRIVERS)) {
         return;
       }
       assert.equal(onewrite.check(open(t, uri)).compression, 'zstd');
-      assert.throws(() => open(t, `file:${file}?onewrite_synk=full`));
+      assert.throws(() => open(t, `file:${file}?onewrite_synk=full`), { name: 'OneWriteError' });
       for (const parameter of ['vfs=unix', 'journal_mode=direct']) {
         assert.throws(() => open(t, `file:${file}?${parameter}`, { mode: 'onewrite' }), new RegExp(parameter));
       }
@@ -122,6 +122,34 @@ for (const name of available(SYNC_DRIVERS)) {
       }
       for (const wrong of [3, undefined, new URL('http://localhost/app.db')]) assert.throws(() => open(t, wrong), /a string or a URL of a file/);
       assert.deepEqual(fs.readdirSync(directory), []);
+    });
+
+    // libsql tells a number alone.
+    if (name !== 'libsql') it('throws OneWriteError with the reason where the log is missing', (t) => {
+      const { directory, file } = place(t);
+      commitARow(open(t, file));
+      const copy = path.join(directory, 'copy.db');
+      fs.copyFileSync(file, copy);
+      assert.throws(() => open(t, copy), (error) => {
+        assert.equal(error.name, 'OneWriteError');
+        assert.ok(error.message.startsWith(`${copy}-onewrite: the database's newest transactions are in this log`), error.message);
+        assert.ok(error.cause && !(error.cause instanceof onewrite.OneWriteError));
+        return true;
+      });
+    });
+
+    it('names the drivers that work where one cannot load', (t) => {
+      const { file } = place(t);
+      const methods = { prepare() {}, exec() {}, close() {} };
+      const None = class {};
+      Object.assign(None.prototype, methods);
+      assert.throws(() => open(t, file, { driver: None }), { name: 'OneWriteError', message: /None.*loads no extensions: use better-sqlite3, node:sqlite.*libsql/ });
+      const Forbidden = class {};
+      const loadExtension = () => { throw new Error('not authorized'); };
+      Object.assign(Forbidden.prototype, methods, { loadExtension });
+      assert.throws(() => open(t, file, { driver: Forbidden }), { name: 'OneWriteError', message: /not authorized: use better-sqlite3/ });
+      const NoClose = class { prepare() {} };
+      assert.throws(() => open(t, file, { driver: NoClose }), /driver is the class that opens databases/);
     });
 
     it('names a place that no database can have', (t) => {

@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Map;
@@ -37,6 +38,18 @@ final class Elf {
             return "it is for " + machine + ", and this Java is for " + Platform.processor();
         }
         return null;
+    }
+
+    /** Why a library that the loader refused needs the other C library, or null. Its name is in the file. */
+    static String otherLibc(Path path) {
+        try {
+            String contents = Files.readString(path, StandardCharsets.ISO_8859_1);
+            String own = Platform.usesMusl() ? "musl" : "glibc";
+            String needed = contents.contains("libc.so.6\0") ? "glibc" : contents.contains("libc.so\0") ? "musl" : own;
+            return needed.equals(own) ? null : "it is for " + needed + ", and this program uses " + own;
+        } catch (IOException error) {
+            return null;
+        }
     }
 
     private static ByteBuffer header(Path path) throws IOException {

@@ -61,8 +61,9 @@ final class Loader {
         try (Connection loader = Driver.open("jdbc:sqlite::memory:", properties)) {
             Driver.value(loader, "SELECT load_extension(?, ?)", withoutSuffix(path), ENTRY_POINT);
         } catch (SQLException error) {
+            String foreign = Elf.otherLibc(path);
             throw new OneWriteException(
-                    "cannot load " + path + ": " + error.getMessage() + ": name another library in " + Library.NAME,
+                    "cannot load " + path + ": " + (foreign != null ? foreign : error.getMessage()) + ": name another library in " + Library.NAME,
                     error);
         }
     }

@@ -39,7 +39,7 @@ public final class OneWrite {
      * <p>On systems other than Linux this logs a warning, and opens in stock WAL.
      *
      * @throws OneWriteException with the reason if the database is not in the mode at that level
-     * @throws IllegalArgumentException for an unknown word
+     * @throws IllegalArgumentException for an unknown word, or for a name close to a right one
      */
     public static Connection connect(String path, Properties properties) throws SQLException {
         Request request = Request.of(path, properties);
@@ -68,6 +68,11 @@ public final class OneWrite {
     /** Checks for any mode of onewrite at FULL: see {@link #check(Connection, String, String)}. */
     public static String check(Connection connection) throws SQLException {
         return check(connection, null, "FULL");
+    }
+
+    /** Checks for a mode at FULL: see {@link #check(Connection, String, String)}. */
+    public static String check(Connection connection, String mode) throws SQLException {
+        return check(connection, mode, "FULL");
     }
 
     /**

@@ -14,6 +14,9 @@ final class OneWriteDataSource implements DataSource {
     private final Properties properties;
 
     OneWriteDataSource(String path, Properties properties) {
+        if (path == null || properties == null) {
+            throw new IllegalArgumentException("a data source needs a path and properties, and one is null");
+        }
         this.path = path;
         this.properties = (Properties) properties.clone();
     }

@@ -30,7 +30,7 @@ final class Platform {
     }
 
     /** Whether this process has the C library of Alpine, which cannot load a library made for glibc. */
-    private static boolean usesMusl() {
+    static boolean usesMusl() {
         try {
             return Files.readString(Path.of("/proc/self/maps")).contains("/ld-musl-");
         } catch (IOException | RuntimeException error) {

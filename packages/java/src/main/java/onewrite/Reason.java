@@ -8,11 +8,19 @@ import java.util.regex.Pattern;
 final class Reason {
     private static final Pattern ABOUT_FILES = Pattern.compile("unable to open|read-?only", Pattern.CASE_INSENSITIVE);
 
+    /** SQLite's words before those of the extension. */
+    private static final String FOUND = "automatic extension loading failed: ";
+
     private Reason() {}
+
+    /** An error's text without SQLite's words for how it was found. */
+    static String plain(String said) {
+        return said == null ? "" : said.replace(FOUND, "");
+    }
 
     /** Of a path, after an error. Empty where the files tell nothing. */
     static String andWayOut(String name, String said) {
-        if (said == null || !ABOUT_FILES.matcher(said).find()) {
+        if (said == null || !ABOUT_FILES.matcher(ownWords(said)).find()) {
             return "";
         }
         Path path = Path.of(name).toAbsolutePath().normalize();
@@ -31,5 +39,11 @@ final class Reason {
                     + ", where the log lies, too: change its owner or mode";
         }
         return "";
+    }
+
+    /** The driver writes "Unable to open" before the extension's words, which have the reason already. */
+    private static String ownWords(String said) {
+        int at = said.indexOf(FOUND);
+        return at < 0 ? said : said.substring(at + FOUND.length());
     }
 }

@@ -31,6 +31,8 @@ final class Request {
     private Request(Address address, Properties properties) {
         this.address = address;
         this.properties = properties;
+        properties.stringPropertyNames().forEach(Names::checkProperty);
+        address.parameters().keySet().forEach(Names::checkParameter);
         mode = modeOrNull(word(MODE, null));
         level = Synchronous.of(word(LEVEL, "FULL"));
         String vfs = address.parameters().getOrDefault(VFS, "onewrite");
@@ -44,6 +46,9 @@ final class Request {
     }
 
     static Request of(String path, Properties properties) throws OneWriteException {
+        if (path == null || properties == null) {
+            throw new IllegalArgumentException("the " + (path == null ? "path is" : "properties are") + " null");
+        }
         Properties copy = new Properties();
         for (String name : properties.stringPropertyNames()) {
             copy.setProperty(name, properties.getProperty(name));
@@ -109,7 +114,8 @@ final class Request {
             }
         } catch (SQLException error) {
             String said = error.getMessage();
-            throw new OneWriteException(address + ": " + said + Reason.andWayOut(address.file(), said), error);
+            String text = Reason.plain(said) + Reason.andWayOut(address.file(), said);
+            throw new OneWriteException(address + ": " + text, error);
         }
     }
 

@@ -30,6 +30,8 @@ class CheckTest extends Place {
     void anotherMode() throws Exception {
         Connection db = connect("journal_mode=waldio");
         fails(() -> OneWrite.check(db, "onewrite", "FULL"), "is in waldio mode, not in onewrite");
+        fails(() -> OneWrite.check(db, "onewrite"), "is in waldio mode, not in onewrite");
+        assertEquals("waldio", field(db, OneWrite.check(db, "waldio"), "mode"));
     }
 
     @Test

@@ -9,15 +9,18 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.sql.Connection;
 import java.sql.DriverManager;
+import java.sql.DriverPropertyInfo;
 import java.sql.SQLException;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Properties;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
+import org.sqlite.SQLiteConfig;
 
 /** connect, dataSource and url. */
 class ConnectTest extends Place {
@@ -115,6 +118,48 @@ class ConnectTest extends Place {
         try (Stream<Path> files = Files.list(directory)) {
             assertEquals(0, files.count());
         }
+    }
+
+    @Test
+    void aNameThatIsCloseToOursIsRefused() throws Exception {
+        refuses(() -> connect("mode=waldio", "sync=EXTRA"), "unknown property", "onewrite takes");
+        refuses(() -> connect("mode=waldio"), "unknown property 'mode': onewrite takes journal_mode");
+        refuses(() -> connect("sync=EXTRA"), "unknown property 'sync': onewrite takes synchronous");
+        for (String name : List.of("jurnal_mode", "journalMode", "Journal_Mode", "journal-mode")) {
+            refuses(() -> connect(name + "=waldio"), "'" + name + "'", "takes journal_mode");
+            refuses(() -> connectTo("file:" + path + "?" + name + "=waldio"), "parameter '" + name + "'");
+        }
+        refuses(() -> connect("synchronus=EXTRA"), "takes synchronous");
+        refuses(() -> connect("busyTimeout=7"), "takes busy_timeout");
+        refuses(() -> connect("onewrite_sync=full"), "onewrite_sync is no property", "file:app.db?onewrite_sync=");
+        refuses(() -> OneWrite.connect(null), "the path is null");
+        refuses(() -> OneWrite.connect(path, null), "the properties are null");
+        refuses(() -> OneWrite.dataSource(null), "null");
+        assertFalse(Files.exists(Path.of(path)));
+    }
+
+    @Test
+    void thePropertiesOfTheDriverAreItsOwn() throws Exception {
+        for (DriverPropertyInfo known : new org.sqlite.JDBC().getPropertyInfo("jdbc:sqlite:", new Properties())) {
+            Names.checkProperty(known.name);
+        }
+        for (SQLiteConfig.Pragma known : SQLiteConfig.Pragma.values()) {
+            Names.checkProperty(known.pragmaName);
+        }
+        Connection db = connect("cache_size=77", "limit_attached=3", "jdbc.explicit_readonly=false");
+        assertEquals("77", one(db, "PRAGMA cache_size"));
+    }
+
+    @Test
+    void aMissingLogIsNamedWithItsReasonAlone() throws Exception {
+        commitARow(connect());
+        Path copy = Files.copy(Path.of(path), directory.resolve("copy.db"));
+        OneWriteException error = assertThrows(OneWriteException.class, () -> connectTo(copy.toString()));
+        String said = error.getMessage();
+        assertTrue(said.startsWith("file:" + copy + ": ") && said.contains("it is missing: put it back"), said);
+        assertFalse(said.contains("automatic extension"), said);
+        // A directory would be another reason.
+        assertEquals("", Reason.andWayOut(directory.toString(), error.getCause().getMessage()));
     }
 
     @Test

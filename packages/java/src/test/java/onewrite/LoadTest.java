@@ -5,12 +5,14 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.OutputStream;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.List;
 import java.util.jar.JarOutputStream;
 import java.util.zip.ZipEntry;
+import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.Test;
 
 /** load and loadablePath, each in a Java machine of its own. */
@@ -111,6 +113,17 @@ class LoadTest extends Place {
         try (var left = Files.newDirectoryStream(directory.resolve("tmp"), "onewrite*")) {
             assertFalse(left.iterator().hasNext(), "a copy stays");
         }
+    }
+
+    /** It says that it needs musl's libc.so, as one for Alpine does. */
+    @Test
+    void aLibraryForMuslIsNamed() throws Exception {
+        Assumptions.assumeFalse(Platform.usesMusl(), "SKIPPED: this is musl");
+        String contents = Files.readString(OneWrite.loadablePath(), StandardCharsets.ISO_8859_1);
+        Path library = library(contents.replace("libc.so.6\0", "libc.so\0\0\0").getBytes(StandardCharsets.ISO_8859_1));
+        String line = start("fail").variable(Library.NAME, library.toString()).printed().get(1);
+        assertEquals("cannot load " + library + ": it is for musl, and this program uses glibc: name another library in "
+                + Library.NAME, line);
     }
 
     @Test
