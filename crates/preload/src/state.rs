@@ -88,8 +88,8 @@ struct Statement {
 }
 
 struct Run {
-    began: u64,
-    took: u64,
+    /// When the part began that is not told yet, its time inside SQLite, and its thread.
+    when: When,
     rows: Rows,
     autocommit: bool,
     told: bool,
@@ -220,11 +220,7 @@ impl State {
         let Some(run) = &mut statement.run else {
             return;
         };
-        let when = When {
-            at: run.began,
-            took: run.took,
-            thread: thread(),
-        };
+        let when = run.when;
         let outcome = Outcome {
             code,
             autocommit: run.autocommit,
@@ -385,14 +381,22 @@ impl State {
         let Some(statement) = self.statements.get_mut(&key) else {
             return;
         };
-        let run = statement.run.get_or_insert(Run {
-            began,
+        let when = When {
+            at: began,
             took: 0,
+            thread: thread(),
+        };
+        let run = statement.run.get_or_insert(Run {
+            when,
             rows: Rows::default(),
             autocommit,
             told: false,
         });
-        run.took += took;
+        // Another event followed since the last step: this part has a time of its own.
+        if run.told && !self.untold.contains(&key) {
+            run.when = when;
+        }
+        run.when.took += took;
         run.autocommit = autocommit;
         if let Some(row) = row {
             run.rows.add(row);

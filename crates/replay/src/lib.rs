@@ -2,7 +2,8 @@
 //! journal mode that the caller chooses.
 //!
 //! [`contents`] reads a trace once, for its totals and the files that its databases began with.
-//! [`engine`] plays it on one thread. [`results`] compares each statement's rows with those of the
+//! [`engine`] plays it, on one thread or on one for each connection.
+//! [`results`] compares each statement's rows with those of the
 //! first mode and with the recorded ones. [`digest`] is the content of a database as one number.
 //! Only [`sqlite`] and [`clock`] call SQLite without rusqlite, and only they have unsafe code.
 

@@ -4,6 +4,7 @@
 //! so that memory stays bounded for a trace of any length. Differences are counted, and the first
 //! few are kept for display.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -13,11 +14,16 @@ use onewrite_record::event::{Outcome, UNKNOWN};
 use onewrite_record::rows::Rows;
 use onewrite_record::sql;
 
+use crate::engine::Raced;
+
 /// Differences kept for display.
 const SHOWN: usize = 5;
 
 /// Bytes shown of a statement's text.
 const SHOWN_BYTES: usize = 160;
+
+/// Differences that wait until more of the trace has been read.
+const MOST_PENDING: usize = 1000;
 
 /// Bytes of a record: code, order, number, content, and a mark that there is one.
 const RECORD: u64 = 32;
@@ -61,7 +67,7 @@ pub struct Differences {
 }
 
 impl Differences {
-    fn add(&mut self, text: &[u8], expected: bool, what: impl FnOnce() -> String) {
+    fn add(&mut self, expected: bool, difference: impl FnOnce() -> Difference) {
         // Unexpected differences are shown first.
         if !expected && self.count == self.expected {
             self.first.clear();
@@ -70,11 +76,64 @@ impl Differences {
         self.expected += u64::from(expected);
         let all_expected = self.count == self.expected;
         if self.first.len() < SHOWN && expected == all_expected {
-            let sql = String::from_utf8_lossy(text.get(..SHOWN_BYTES).unwrap_or(text));
-            let sql = sql.split_whitespace().collect::<Vec<_>>().join(" ");
-            self.first.push(Difference { sql, what: what() });
+            self.first.push(difference());
         }
     }
+
+    /// Adds those that another thread found.
+    fn merge(&mut self, other: Self) {
+        let (ours, theirs) = (self.count > self.expected, other.count > other.expected);
+        if theirs && !ours {
+            self.first.clear();
+        }
+        if theirs || !ours {
+            self.first.extend(other.first);
+            self.first.truncate(SHOWN);
+        }
+        self.count += other.count;
+        self.expected += other.expected;
+    }
+}
+
+impl Difference {
+    fn new(text: &[u8], what: String) -> Self {
+        let sql = String::from_utf8_lossy(text.get(..SHOWN_BYTES).unwrap_or(text));
+        let sql = sql.split_whitespace().collect::<Vec<_>>().join(" ");
+        Self { sql, what }
+    }
+}
+
+/// Differences from the recording and from the first mode.
+#[derive(Clone, Debug, Default)]
+pub struct Both {
+    /// From the recorded results.
+    pub from_recorded: Differences,
+    /// From the first mode.
+    pub from_first: Differences,
+}
+
+impl Both {
+    fn of(&mut self, side: Side) -> &mut Differences {
+        match side {
+            Side::Recorded => &mut self.from_recorded,
+            Side::First => &mut self.from_first,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Side {
+    Recorded,
+    First,
+}
+
+/// A difference of a transaction that may turn out to have raced.
+#[derive(Debug)]
+struct Pending {
+    raced: Raced,
+    side: Side,
+    expected: bool,
+    difference: Difference,
 }
 
 /// The results of the first mode, for the others.
@@ -144,10 +203,11 @@ pub struct Comparison<'a> {
     is_masked: bool,
     /// Results compared with the recorded ones, including their rows.
     pub compared: u64,
-    /// Differences from the recorded results.
-    pub from_recorded: Differences,
-    /// Differences from the first mode.
-    pub from_first: Differences,
+    /// Differences.
+    pub differ: Both,
+    /// Differences of transactions that raced: their results may differ.
+    pub differ_after_race: Both,
+    pending: VecDeque<Pending>,
 }
 
 /// Functions that depend on more than the content of the database.
@@ -165,15 +225,79 @@ impl<'a> Comparison<'a> {
             is_same_version: recorded.is_same_version,
             is_masked: recorded.is_masked,
             compared: 0,
-            from_recorded: Differences::default(),
-            from_first: Differences::default(),
+            differ: Both::default(),
+            differ_after_race: Both::default(),
+            pending: VecDeque::new(),
         }
     }
 
-    /// Notes the result of the statement with this number in the trace.
+    /// A comparison with the same results, for another thread.
+    pub fn fork(&self) -> Self {
+        Self {
+            compared: 0,
+            differ: Both::default(),
+            differ_after_race: Both::default(),
+            pending: VecDeque::new(),
+            ..*self
+        }
+    }
+
+    /// Adds what another thread compared.
+    pub fn merge(&mut self, mut other: Self) {
+        other.settle(0);
+        self.compared += other.compared;
+        for (all, more) in [
+            (&mut self.differ, other.differ),
+            (&mut self.differ_after_race, other.differ_after_race),
+        ] {
+            all.from_recorded.merge(more.from_recorded);
+            all.from_first.merge(more.from_first);
+        }
+    }
+
+    /// Decides about pending differences, until this number is left.
+    fn settle(&mut self, left: usize) {
+        while self.pending.len() > left {
+            let Some(one) = self.pending.pop_front() else {
+                return;
+            };
+            let all = match one.raced.get() {
+                true => &mut self.differ_after_race,
+                false => &mut self.differ,
+            };
+            all.of(one.side).add(one.expected, || one.difference);
+        }
+    }
+
+    fn differs(
+        &mut self,
+        raced: Option<&Raced>,
+        side: Side,
+        expected: bool,
+        difference: impl FnOnce() -> Difference,
+    ) {
+        let Some(raced) = raced else {
+            self.differ.of(side).add(expected, difference);
+            return;
+        };
+        self.pending.push_back(Pending {
+            raced: raced.clone(),
+            side,
+            expected,
+            difference: difference(),
+        });
+        self.settle(MOST_PENDING);
+    }
+
+    /// Notes the result of the statement with this number in the trace. `raced` is of its
+    /// transaction, where several threads play.
     ///
     /// # Errors
     /// The system's, from the reference.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "they are a statement and its results"
+    )]
     pub fn add(
         &mut self,
         ordinal: u64,
@@ -182,6 +306,7 @@ impl<'a> Comparison<'a> {
         recorded: &Outcome,
         result: Result,
         message: Option<&str>,
+        raced: Option<&Raced>,
     ) -> io::Result<()> {
         let rows_count = comparable == Comparable::Fully;
         match self.is_first {
@@ -190,13 +315,14 @@ impl<'a> Comparison<'a> {
                 let first = self.reference.get(ordinal)?;
                 match first {
                     Some(first) if !is_same(&first, &result, rows_count) => {
-                        self.from_first
-                            .add(text, false, || difference(&first, &result, message));
+                        self.differs(raced, Side::First, false, || {
+                            Difference::new(text, difference(&first, &result, message))
+                        });
                     }
                     Some(_) => {}
-                    None => self
-                        .from_first
-                        .add(text, false, || "did not run under the first mode".into()),
+                    None => self.differs(raced, Side::First, false, || {
+                        Difference::new(text, "did not run under the first mode".into())
+                    }),
                 }
             }
         }
@@ -224,15 +350,16 @@ impl<'a> Comparison<'a> {
             };
             let varies = sql::first_call(text, VARYING);
             let is_expected = then.code == now.code && (varies.is_some() || by_version.is_some());
-            self.from_recorded.add(text, is_expected, || {
+            self.differs(raced, Side::Recorded, is_expected, || {
                 let what = difference(&then, &now, message);
-                match (varies, by_version) {
+                let what = match (varies, by_version) {
                     (Some(call), _) => format!("{what}; it depends on {call}"),
                     (None, Some(call)) => {
                         format!("{what}; {call} of another version of SQLite")
                     }
                     (None, None) => what,
-                }
+                };
+                Difference::new(text, what)
             });
         }
         Ok(())
@@ -300,9 +427,10 @@ mod tests {
                 &recorded,
                 result(&["a", "b"]),
                 None,
+                None,
             )
             .unwrap();
-        assert_eq!((first.compared, first.from_recorded.count), (1, 0));
+        assert_eq!((first.compared, first.differ.from_recorded.count), (1, 0));
 
         let mut second = Comparison::new(&reference, false, HERE);
         for (number, texts) in [
@@ -319,10 +447,12 @@ mod tests {
                     &recorded,
                     result(texts),
                     None,
+                    None,
                 )
                 .unwrap();
         }
         let said: Vec<_> = second
+            .differ
             .from_first
             .first
             .iter()
@@ -337,15 +467,59 @@ mod tests {
                 "did not run under the first mode"
             ]
         );
-        assert_eq!(second.from_recorded.count, 3);
+        assert_eq!(second.differ.from_recorded.count, 3);
         let mut third = Comparison::new(&reference, false, HERE);
         let other = result(&["x"]);
         third
-            .add(7, b"PRAGMA x", Comparable::CodeOnly, &recorded, other, None)
+            .add(
+                7,
+                b"PRAGMA x",
+                Comparable::CodeOnly,
+                &recorded,
+                other,
+                None,
+                None,
+            )
             .unwrap();
         assert_eq!(
-            third.from_first.count + third.from_recorded.count + third.compared,
+            third.differ.from_first.count + third.differ.from_recorded.count + third.compared,
             0
         );
+    }
+    /// A race may be known only after the difference.
+    #[test]
+    fn differences_of_transactions_that_raced_are_counted_apart() {
+        let reference = Reference::new(&std::env::temp_dir()).unwrap();
+        let recorded = Outcome {
+            code: 101,
+            autocommit: true,
+            rows: Some(rows(&["a"])),
+        };
+        let came = Result {
+            code: 101,
+            rows: rows(&["b"]),
+        };
+        let mut all = Comparison::new(&reference, true, HERE);
+        let mut one = all.fork();
+        let (raced, alone) = (Raced::default(), Raced::default());
+        for (ordinal, transaction) in [(1, &raced), (2, &alone), (3, &raced)] {
+            let full = Comparable::Fully;
+            one.add(
+                ordinal,
+                b"SELECT 1",
+                full,
+                &recorded,
+                came,
+                None,
+                Some(transaction),
+            )
+            .unwrap();
+        }
+        raced.set();
+        all.merge(one);
+        assert_eq!(all.compared, 3);
+        assert_eq!(all.differ.from_recorded.count, 1);
+        assert_eq!(all.differ_after_race.from_recorded.count, 2);
+        assert_eq!(all.differ.from_recorded.first.len(), 1);
     }
 }

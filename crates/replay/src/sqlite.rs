@@ -3,6 +3,7 @@
 //! connection until its last statement is gone.
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::fmt;
 use std::ptr;
@@ -36,10 +37,19 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-#[derive(Debug)]
+/// Is called where a call finds a lock. It waits, and returns whether to try again.
+pub type OnBusy = Box<dyn FnMut() -> bool>;
+
 struct Handle {
     db: *mut ffi::sqlite3,
     commits: *mut u64,
+    on_busy: Cell<*mut OnBusy>,
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Handle").field(&self.db).finish()
+    }
 }
 
 impl Drop for Handle {
@@ -48,6 +58,9 @@ impl Drop for Handle {
         unsafe {
             ffi::sqlite3_close(self.db);
             drop(Box::from_raw(self.commits));
+            if !self.on_busy.get().is_null() {
+                drop(Box::from_raw(self.on_busy.get()));
+            }
         }
     }
 }
@@ -76,6 +89,7 @@ impl Connection {
             let handle = Handle {
                 db,
                 commits: Box::into_raw(Box::new(0)),
+                on_busy: Cell::new(ptr::null_mut()),
             };
             if code != ffi::SQLITE_OK {
                 return Err(failure(handle.db, code));
@@ -110,6 +124,18 @@ impl Connection {
                 );
             }
         }
+    }
+
+    /// Makes a call that finds a lock wait with this. Without it the call fails at once. It can be
+    /// set once.
+    pub fn on_busy(&self, wait: OnBusy) {
+        if !self.0.on_busy.get().is_null() {
+            return;
+        }
+        let wait = Box::into_raw(Box::new(wait));
+        self.0.on_busy.set(wait);
+        // SAFETY: the argument lives as long as the connection.
+        unsafe { ffi::sqlite3_busy_handler(self.0.db, Some(busy), wait.cast()) };
     }
 
     /// Transactions committed so far that could write, whether they wrote or not.
@@ -212,6 +238,13 @@ unsafe extern "C" fn committed(counter: *mut c_void) -> c_int {
     // SAFETY: by this function's contract.
     unsafe { *counter.cast::<u64>() += 1 };
     0
+}
+
+/// # Safety
+/// Called by SQLite with an [`OnBusy`], which nothing else uses.
+unsafe extern "C" fn busy(wait: *mut c_void, _tries: c_int) -> c_int {
+    // SAFETY: by this function's contract.
+    c_int::from(unsafe { (*wait.cast::<OnBusy>())() })
 }
 
 unsafe extern "C" fn random(

@@ -14,8 +14,8 @@ use clap::ValueEnum;
 use onewrite_iotrace::meter::{Mark, Meter};
 use onewrite_replay::clock;
 use onewrite_replay::contents::{self, Contents};
-use onewrite_replay::engine::{Engine, Files, Options, Played, Speed};
-use onewrite_replay::results::{Comparison, Reference};
+use onewrite_replay::engine::{self, Engine, Files, Options, Played, Speed, Threads};
+use onewrite_replay::results::{Both, Comparison, Reference};
 use onewrite_workload::mode::Mode;
 use onewrite_workload::team::Control;
 
@@ -24,7 +24,7 @@ use crate::output::OutputArgs;
 use crate::place::{self, Place, Where};
 use crate::progress::Progress;
 use crate::{Outcome, interrupt};
-use report::{Checked, Database, Device, Failed, Recorded, Report, Run};
+use report::{Checked, Database, Device, Failed, Recorded, Report, Run, Together};
 
 /// The text below the options of `replay --help`.
 pub const AFTER_HELP: &str = "\
@@ -37,10 +37,15 @@ The program's PRAGMA journal_mode and busy_timeout are left out: a replay sets t
 synchronous counts (FULL without one), unless --synchronous or the mode sets another. docs/record-replay.md \
 says more.
 
+With --threads recorded each connection has a thread of its own. An event begins when all have returned that had \
+returned before it began when recorded. So commits share a flush where the program's calls overlapped. \
+Transactions that raced may have other results; they are counted apart.
+
 The exit code is 0 if the results are the same in all modes, and the same as recorded; otherwise 1.
 
 Examples:
   onewrite replay app.trace
+  onewrite replay app.trace --modes wal,onewrite --threads recorded
   onewrite replay app.trace --modes wal,wal:synchronous=normal,waldio,onewrite --scratch xfs
   onewrite replay app.trace --dir /mnt/card --speed recorded --json";
 
@@ -68,6 +73,10 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = SpeedArg::Full)]
     speed: SpeedArg,
 
+    /// Play all connections on one thread, or each on its own, overlapping as recorded
+    #[arg(long, value_enum, default_value_t = ThreadsArg::One)]
+    threads: ThreadsArg,
+
     /// PRAGMA synchronous of every mode that does not set it, instead of the program's value
     #[arg(long, value_enum)]
     synchronous: Option<SynchronousArg>,
@@ -79,6 +88,12 @@ pub struct Args {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum SpeedArg {
     Full,
+    Recorded,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ThreadsArg {
+    One,
     Recorded,
 }
 
@@ -226,6 +241,10 @@ impl Replay<'_> {
             version: 1,
             trace: self.args.trace.display().to_string(),
             recorded: self.recorded(),
+            threads: match self.args.threads {
+                ThreadsArg::One => "one".to_owned(),
+                ThreadsArg::Recorded => "recorded".to_owned(),
+            },
             filesystem: self.place.file_system.clone(),
             sqlite: rusqlite::version().to_owned(),
             same_in_all_modes: same,
@@ -287,6 +306,10 @@ impl Replay<'_> {
                 SpeedArg::Full => Speed::Full,
                 SpeedArg::Recorded => Speed::Recorded,
             },
+            threads: match self.args.threads {
+                ThreadsArg::One => Threads::One,
+                ThreadsArg::Recorded => Threads::Recorded,
+            },
             stop: interrupt::requested(),
             done: &control.done,
         };
@@ -322,32 +345,19 @@ impl Replay<'_> {
                     notes.extend(told);
                     figures
                 });
+        let raced = comparison.differ_after_race.clone();
         let checked = self.check(&played, comparison, &files, first);
-        Ok(describe(mode, played, figures, checked))
+        Ok(describe(mode, played, figures, checked, raced))
     }
 
     /// Plays the trace from its beginning to its end.
-    fn play<'e>(
-        &self,
-        mut engine: Engine<'e>,
-    ) -> Result<(Played, Comparison<'e>, Files<'e>), String> {
+    fn play<'e>(&self, engine: Engine<'e>) -> Result<engine::Outcome<'e>, String> {
         let mut reader = contents::open(&self.args.trace)?;
-        loop {
-            let event = reader
+        engine.play(&mut || {
+            reader
                 .next_event()
-                .map_err(|error| format!("{}: {error}", self.args.trace.display()))?;
-            let Some(event) = event else {
-                break;
-            };
-            if interrupt::is_requested() {
-                return Err("stopped".to_owned());
-            }
-            engine.play(event)?;
-            if engine.is_stuck() {
-                break;
-            }
-        }
-        engine.finish()
+                .map_err(|error| format!("{}: {error}", self.args.trace.display()))
+        })
     }
 
     fn check(
@@ -380,8 +390,8 @@ impl Replay<'_> {
         databases.sort_by(|a, b| a.path.cmp(&b.path));
         Checked {
             compared_with_recorded: comparison.compared,
-            differ_from_recorded: comparison.from_recorded.into(),
-            differ_from_first_mode: comparison.from_first.into(),
+            differ_from_recorded: comparison.differ.from_recorded.into(),
+            differ_from_first_mode: comparison.differ.from_first.into(),
             databases,
             waited: played.waited,
             refused_when_recorded: played.refused_when_recorded,
@@ -410,6 +420,7 @@ fn describe(
     played: Played,
     figures: Option<Vec<onewrite_iotrace::meter::Figures>>,
     checked: Checked,
+    raced: Both,
 ) -> Run {
     let elapsed_s = played.elapsed.as_secs_f64();
     let per_s = |number: u64| number as f64 / elapsed_s.max(1e-9);
@@ -417,7 +428,9 @@ fn describe(
         [run, after] => Some(Device::of(run, after)),
         _ => None,
     });
-    let latencies = played.latencies.unwrap_or_default();
+    let together = played
+        .together
+        .map(|together| Together::new(together, raced));
     Run {
         mode: mode.spec().to_owned(),
         elapsed_s,
@@ -425,13 +438,14 @@ fn describe(
         statements_per_s: per_s(played.statements),
         commits: played.commits,
         commits_per_s: per_s(played.commits),
-        commit_latency_us: latencies.percentiles(),
+        commit_latency_us: played.latencies.percentiles(),
         device,
         by_file: figures
             .as_deref()
             .and_then(|f| f.first())
             .and_then(|run| run.by_file),
         per_commit: device.map(|device| device.per_commit(played.commits)),
+        together,
         checked,
     }
 }

@@ -22,6 +22,7 @@ pub fn page(report: &Report) -> Result<Page, String> {
     if !report.runs.is_empty() {
         page.sections.push(rates(&report.runs));
         page.sections.push(costs(&report.runs)?);
+        page.sections.extend(threads(&report.runs));
     }
     page.notes = report.notes.clone();
     page.fact("statements", grouped(report.recorded.statements));
@@ -79,6 +80,36 @@ fn costs(runs: &[Run]) -> Result<Section, String> {
     let intro =
         "The time of the calls that committed, and the device's work divided by the commits.";
     Ok(Section::new("Cost of a commit", intro, parts))
+}
+
+/// The counts of several threads.
+fn threads(runs: &[Run]) -> Option<Section> {
+    let mut table = Table::new([
+        "mode",
+        "threads",
+        "statements that overlapped",
+        "of transactions that raced",
+        "of these with other results",
+        "waited for a lock",
+        "left the order",
+    ]);
+    for run in runs {
+        if let Some(together) = &run.together {
+            table.rows.push(vec![
+                run.mode.clone(),
+                grouped(together.threads),
+                grouped(together.overlapped),
+                grouped(together.raced),
+                grouped(together.raced_differ_from_recorded.count),
+                grouped(run.checked.waited),
+                grouped(together.passed + together.late),
+            ]);
+        }
+    }
+    let intro =
+        "Each connection had a thread of its own. What overlapped when recorded could overlap.";
+    let is_there = !table.rows.is_empty();
+    is_there.then(|| Section::new("Threads", intro, vec![Part::Table(table)]))
 }
 
 fn table(runs: &[Run]) -> Table {

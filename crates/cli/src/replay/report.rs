@@ -4,6 +4,7 @@
 //! is null, never estimated.
 
 use onewrite_iotrace::meter::{ByFile, Figures};
+use onewrite_replay::results::Both;
 use onewrite_workload::latency::Percentiles;
 use serde::Serialize;
 
@@ -18,6 +19,8 @@ pub struct Report {
     pub trace: String,
     /// The contents of the trace.
     pub recorded: Recorded,
+    /// The threads: `one`, or `recorded` for one of each connection.
+    pub threads: String,
     /// Type of the file system.
     pub filesystem: String,
     /// Version of the SQLite library.
@@ -85,8 +88,45 @@ pub struct Run {
     pub by_file: Option<ByFile>,
     /// `device` divided by the number of commits.
     pub per_commit: Option<PerCommit>,
+    /// The counts of several threads; null with one.
+    pub together: Option<Together>,
     /// Whether the results are right.
     pub checked: Checked,
+}
+
+/// The counts of several threads.
+#[derive(Debug, Serialize)]
+pub struct Together {
+    /// Threads: as many as connections were open at once.
+    pub threads: u64,
+    /// Runs of statements during which one of another connection ran.
+    pub overlapped: u64,
+    /// Recorded runs in transactions that raced: which one came first was open.
+    pub raced: u64,
+    /// Those whose results differ from the recorded ones. They are not in `checked`.
+    pub raced_differ_from_recorded: Differences,
+    /// Those whose results differ from those under the first mode. They are not in `checked`.
+    pub raced_differ_from_first_mode: Differences,
+    /// Events that began before one that waited for a lock, and had returned before them when
+    /// recorded.
+    pub passed: u64,
+    /// Events that the trace has too late to keep their place in the order.
+    pub late: u64,
+}
+
+impl Together {
+    /// From the engine's counts, and the differences of transactions that raced.
+    pub fn new(of: onewrite_replay::engine::Together, raced: Both) -> Self {
+        Self {
+            threads: of.threads,
+            overlapped: of.overlapped,
+            raced: of.raced,
+            raced_differ_from_recorded: raced.from_recorded.into(),
+            raced_differ_from_first_mode: raced.from_first.into(),
+            passed: of.passed,
+            late: of.late,
+        }
+    }
 }
 
 /// The completed work of a device.
@@ -245,6 +285,9 @@ pub fn render(report: &Report) -> String {
     if !report.runs.is_empty() {
         text.push_str(&format!("{}\n", table(&report.runs)));
     }
+    if report.runs.iter().any(|run| run.together.is_some()) {
+        text.push_str(&format!("{}\n", threads(&report.runs)));
+    }
     for (number, run) in report.runs.iter().enumerate() {
         differences(&mut text, run, number == 0);
     }
@@ -339,6 +382,34 @@ fn table(runs: &[Run]) -> TextTable {
     let first = runs.first().map_or(1.0, |run| run.elapsed_s);
     for run in runs {
         table.row(row(run, first));
+    }
+    table
+}
+
+/// The counts of several threads.
+fn threads(runs: &[Run]) -> TextTable {
+    let heads = [
+        "mode",
+        "threads",
+        "statements\noverlapped",
+        "of raced\ntransactions",
+        "with other\nresults",
+        "waited for\na lock",
+        "order\nleft",
+    ];
+    let mut table = TextTable::new(1, heads);
+    for run in runs {
+        if let Some(together) = &run.together {
+            table.row([
+                run.mode.clone(),
+                together.threads.to_string(),
+                together.overlapped.to_string(),
+                together.raced.to_string(),
+                together.raced_differ_from_recorded.count.to_string(),
+                run.checked.waited.to_string(),
+                (together.passed + together.late).to_string(),
+            ]);
+        }
     }
     table
 }

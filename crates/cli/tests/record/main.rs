@@ -5,6 +5,7 @@
 mod common;
 mod programs;
 mod stopped;
+mod threads;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

@@ -184,7 +184,7 @@ pub enum Event {
     },
     /// A run goes on.
     More {
-        /// When.
+        /// When, since the last event of this run.
         when: When,
         /// The statement.
         statement: u64,

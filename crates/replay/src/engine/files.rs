@@ -4,11 +4,12 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use onewrite_record::event::Start;
 use onewrite_workload::mode::Vfs;
 
-use super::Options;
+use super::{Options, lock};
 use onewrite_common::files::{COMPANIONS, companion};
 
 use crate::contents::{Beginning, Contents};
@@ -25,11 +26,17 @@ const URI: u64 = 0x40;
 const MEMORY: u64 = 0x80;
 const SHARED_CACHE: u64 = 0x2_0000;
 
-/// See the module.
+/// See the module. All threads of a replay share it.
 pub struct Files<'a> {
     options: Options<'a>,
     /// By the recorded path.
-    known: HashMap<Vec<u8>, PathBuf>,
+    known: Mutex<HashMap<Vec<u8>, PathBuf>>,
+    beginnings: Mutex<Beginnings<'a>>,
+    /// One thread at a time makes a database.
+    making: Mutex<()>,
+}
+
+struct Beginnings<'a> {
     /// Beginnings still to come, in order.
     later: VecDeque<&'a Beginning>,
     /// Paths that have begun: the next time it is another file.
@@ -39,15 +46,19 @@ pub struct Files<'a> {
 impl<'a> Files<'a> {
     /// Lays out the first beginning of every database.
     pub(super) fn lay_out(options: Options<'a>, contents: &'a Contents) -> Result<Self, String> {
-        let mut files = Self {
-            options,
-            known: HashMap::new(),
+        let beginnings = Beginnings {
             later: contents.beginnings.iter().collect(),
             began: HashSet::new(),
         };
+        let files = Self {
+            options,
+            known: Mutex::default(),
+            beginnings: Mutex::new(beginnings),
+            making: Mutex::new(()),
+        };
         for beginning in &contents.beginnings {
             let path = beginning.path.as_slice();
-            if files.known.contains_key(path) {
+            if files.place_of(path).is_some() {
                 continue;
             }
             let place = files.place_or_new(path);
@@ -60,25 +71,26 @@ impl<'a> Files<'a> {
     }
 
     /// The program uses a database from here on. The first time, its file is already there.
-    pub(super) fn begins(&mut self, path: &[u8]) -> Result<(), String> {
-        let Some(at) = self
-            .later
-            .iter()
-            .position(|beginning| beginning.path == path)
-        else {
+    pub(super) fn begins(&self, path: &[u8]) -> Result<(), String> {
+        let mut beginnings = lock(&self.beginnings);
+        let later = &mut beginnings.later;
+        let at = later.iter().position(|beginning| beginning.path == path);
+        let Some(beginning) = at.and_then(|at| later.remove(at)) else {
             return Err(format!(
                 "{}: begins out of order",
                 String::from_utf8_lossy(path)
             ));
         };
-        let Some(beginning) = self.later.remove(at) else {
-            return Ok(());
-        };
-        let is_first = self.began.insert(beginning.path.as_slice());
-        match self.known.get(path) {
-            Some(place) if !is_first => self.place(beginning, place),
+        let is_first = beginnings.began.insert(beginning.path.as_slice());
+        match self.place_of(path) {
+            Some(place) if !is_first => self.place(beginning, &place),
             _ => Ok(()),
         }
+    }
+
+    /// Whether a database of this path is in use already.
+    pub(super) fn has_begun(&self, path: &[u8]) -> bool {
+        lock(&self.beginnings).began.contains(path)
     }
 
     fn place(&self, beginning: &Beginning, place: &Path) -> Result<(), String> {
@@ -103,7 +115,7 @@ impl<'a> Files<'a> {
     }
 
     /// Puts a closed database into the mode, as far as the file stores the mode.
-    pub(super) fn put_in_mode(&self, place: &Path) -> Result<(), String> {
+    fn put_in_mode(&self, place: &Path) -> Result<(), String> {
         let flags = (READ_WRITE | CREATE) as i32;
         let connection = Connection::open(place.as_os_str().as_bytes(), flags, self.vfs())
             .map_err(|error| error.to_string())?;
@@ -188,18 +200,29 @@ impl<'a> Files<'a> {
     }
 
     /// The place of the database that had this path.
-    pub(super) fn place_of(&self, path: &[u8]) -> Option<&Path> {
-        self.known.get(path).map(PathBuf::as_path)
+    fn place_of(&self, path: &[u8]) -> Option<PathBuf> {
+        lock(&self.known).get(path).cloned()
     }
 
     /// The same, and an unknown path gets a place too.
-    pub(super) fn place_or_new(&mut self, path: &[u8]) -> PathBuf {
-        let next = match self.known.len() {
+    fn place_or_new(&self, path: &[u8]) -> PathBuf {
+        let mut known = lock(&self.known);
+        let next = match known.len() {
             0 => FIRST.to_owned(),
             others => format!("{FIRST}.{}", others + 1),
         };
-        let place = self.known.entry(path.to_vec());
+        let place = known.entry(path.to_vec());
         place.or_insert_with(|| self.options.dir.join(next)).clone()
+    }
+
+    /// The place of a database that is about to be attached. A new one is put into the mode.
+    pub(super) fn place_to_attach(&self, path: &[u8]) -> Result<PathBuf, String> {
+        let place = self.place_or_new(path);
+        let _one = lock(&self.making);
+        if !place.exists() {
+            self.put_in_mode(&place)?;
+        }
+        Ok(place)
     }
 
     /// Opens a connection as when it was recorded. Returns whether it may write.
@@ -231,14 +254,15 @@ impl<'a> Files<'a> {
 
     /// The content of every database, by its recorded path, as any other program finds it.
     pub fn digests(&self) -> Vec<(Vec<u8>, Result<u64, String>)> {
-        let mut known: Vec<_> = self.known.iter().collect();
-        known.sort_by(|a, b| a.1.cmp(b.1));
-        let digest = |(path, place): (&Vec<u8>, &PathBuf)| {
+        let known = lock(&self.known).clone();
+        let mut known: Vec<_> = known.into_iter().collect();
+        known.sort_by(|a, b| a.1.cmp(&b.1));
+        let digest = |(path, place): (Vec<u8>, PathBuf)| {
             let digest = match place.exists() {
-                true => digest::of_file(place),
+                true => digest::of_file(&place),
                 false => digest::of_file(Path::new(":memory:")),
             };
-            (path.clone(), digest)
+            (path, digest)
         };
         known.into_iter().map(digest).collect()
     }

@@ -1,22 +1,28 @@
-//! Plays a trace on one thread, in the order in which calls returned when it was recorded.
+//! Plays a trace. `one` uses one thread, in the order in which calls returned when it was recorded.
+//! `threads` uses one for each open connection.
 //!
-//! With one thread every mode does the same in the same order, so that results compare. A statement
-//! may find the database locked where it was not locked when recorded. For example, a thread's
-//! COMMIT is recorded a moment after another's BEGIN went through, or a reader blocks a writer in a
-//! rollback journal. Then its connection waits. The events of other connections go on, and its own
-//! keep their order. The replay leaves out statements that SQLite refused when they were recorded,
-//! for a lock or because memory or space ran out. The program tried again, and that is in the trace
-//! too.
+//! With one thread every mode does the same in the same order, so that all results compare. With
+//! several, events run together that did so in the recording (`order`). Results of transactions
+//! that raced (`races`) are counted apart.
+//!
+//! The replay leaves out statements that SQLite refused when they were recorded, for a lock or
+//! because memory or space ran out. The program tried again, and that is in the trace too.
 
 mod files;
+mod one;
+mod order;
+mod races;
 mod run;
+mod threads;
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use onewrite_record::event::{Event, Outcome, When};
+use onewrite_record::event::{Event, When};
 use onewrite_workload::latency::Latencies;
 use onewrite_workload::mode::{Mode, Synchronous};
 
@@ -24,6 +30,7 @@ use crate::contents::Contents;
 use crate::results::Comparison;
 use crate::sqlite::{Connection, Statement};
 pub use files::{FIRST, Files};
+pub use races::Raced;
 
 /// Events that may wait for locks. With more of them the mode cannot play this trace.
 const MOST_WAITING: usize = 100_000;
@@ -34,6 +41,15 @@ pub enum Speed {
     /// One statement after the other.
     Full,
     /// Each event no earlier than its time since the first one.
+    Recorded,
+}
+
+/// The threads of a replay.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Threads {
+    /// One for all connections.
+    One,
+    /// One for each connection. Calls overlap only if they did so in the recording.
     Recorded,
 }
 
@@ -48,6 +64,8 @@ pub struct Options<'a> {
     pub dir: &'a Path,
     /// The speed.
     pub speed: Speed,
+    /// The threads.
+    pub threads: Threads,
     /// Set this to stop.
     pub stop: &'a AtomicBool,
     /// Counts events as they are played.
@@ -64,7 +82,7 @@ pub struct Played {
     /// Transactions that wrote something.
     pub commits: u64,
     /// Latencies of the calls that committed.
-    pub latencies: Option<Latencies>,
+    pub latencies: Latencies,
     /// Runs left out because SQLite refused them when they were recorded.
     pub refused_when_recorded: u64,
     /// Statements left out because they set what a replay sets itself.
@@ -76,6 +94,36 @@ pub struct Played {
     pub other_transactions: u64,
     /// The reason why the trace could not be played to its end.
     pub stuck: Option<String>,
+    /// With several threads.
+    pub together: Option<Together>,
+}
+
+/// The counts of several threads.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Together {
+    /// Threads: as many as connections were open at once.
+    pub threads: u64,
+    /// Runs of statements during which another connection's event ran.
+    pub overlapped: u64,
+    /// Recorded runs of statements of transactions that raced.
+    pub raced: u64,
+    /// Events that began before one that had returned before them when recorded: that one waited
+    /// for a lock, and nothing else could go on.
+    pub passed: u64,
+    /// Events that the trace has too late to keep their place in the order.
+    pub late: u64,
+}
+
+impl Played {
+    /// Adds what another thread played.
+    fn merge(&mut self, other: &Self) {
+        self.statements += other.statements;
+        self.commits += other.commits;
+        self.latencies.add(&other.latencies);
+        self.refused_when_recorded += other.refused_when_recorded;
+        self.replaced += other.replaced;
+        self.other_transactions += other.other_transactions;
+    }
 }
 
 /// A connection or statement: its process and its number there.
@@ -90,6 +138,21 @@ struct Job {
     /// Of a script: the part that has been played.
     part: Part,
     counted: bool,
+    /// Its transaction, where several threads play.
+    raced: Option<Raced>,
+}
+
+impl Job {
+    fn new(ordinal: u64, process: u64, event: Event) -> Self {
+        Self {
+            ordinal,
+            process,
+            event,
+            part: Part::default(),
+            counted: false,
+            raced: None,
+        }
+    }
 }
 
 /// The progress of a script.
@@ -140,24 +203,73 @@ enum Step {
     Locked,
 }
 
-/// Plays a trace, event by event.
-pub struct Engine<'a> {
+/// Plays events on the connections of one thread.
+struct Player<'a> {
     options: Options<'a>,
-    files: Files<'a>,
+    files: Arc<Files<'a>>,
     comparison: Comparison<'a>,
     played: Played,
-    latencies: Latencies,
     connections: HashMap<Key, Opened>,
     statements: HashMap<Key, Prepared>,
-    /// Connections of statements, including statements that wait to be prepared.
-    owners: HashMap<Key, Key>,
     /// Paths that the next ATTACH of a connection names.
     attach: HashMap<Key, VecDeque<Vec<u8>>>,
-    waiting: HashMap<Key, VecDeque<Job>>,
-    waiting_count: usize,
-    process: u64,
-    ordinal: u64,
-    began: Option<(Instant, u64)>,
+    /// The transaction of the present event.
+    raced: Option<Raced>,
+    /// Waits for a lock that a call finds. Without it the event is given back.
+    patience: Option<Rc<dyn Fn() -> bool>>,
+}
+
+impl<'a> Player<'a> {
+    fn new(options: Options<'a>, files: Arc<Files<'a>>, comparison: Comparison<'a>) -> Self {
+        Self {
+            options,
+            files,
+            comparison,
+            played: Played::default(),
+            connections: HashMap::new(),
+            statements: HashMap::new(),
+            attach: HashMap::new(),
+            raced: None,
+            patience: None,
+        }
+    }
+
+    /// Closes every connection.
+    fn finish(self) -> (Played, Comparison<'a>) {
+        drop(self.statements);
+        drop(self.connections);
+        (self.played, self.comparison)
+    }
+
+    /// The text of an event's statement, for a message.
+    fn describe(&self, job: &Job) -> String {
+        let text = match &job.event {
+            Event::Exec { sql, .. } | Event::Prepare { sql, .. } => {
+                String::from_utf8_lossy(sql).into_owned()
+            }
+            Event::Run { statement, .. } | Event::More { statement, .. } => self
+                .statements
+                .get(&(job.process, *statement))
+                .map_or_else(String::new, |one| {
+                    String::from_utf8_lossy(&one.sql).into_owned()
+                }),
+            other => format!("{other:?}"),
+        };
+        text.chars().take(120).collect()
+    }
+}
+
+/// The outcome of a replay: what was played, its results, and the databases.
+pub type Outcome<'a> = (Played, Comparison<'a>, Arc<Files<'a>>);
+
+/// The next event of a trace; `None` at its end.
+pub type Next<'n> = &'n mut dyn FnMut() -> Result<Option<Event>, String>;
+
+/// Plays a trace.
+pub struct Engine<'a> {
+    options: Options<'a>,
+    files: Arc<Files<'a>>,
+    comparison: Comparison<'a>,
 }
 
 impl<'a> Engine<'a> {
@@ -172,80 +284,38 @@ impl<'a> Engine<'a> {
     ) -> Result<Self, String> {
         Ok(Self {
             options,
-            files: Files::lay_out(options, contents)?,
+            files: Arc::new(Files::lay_out(options, contents)?),
             comparison,
-            played: Played::default(),
-            latencies: Latencies::new(),
-            connections: HashMap::new(),
-            statements: HashMap::new(),
-            owners: HashMap::new(),
-            attach: HashMap::new(),
-            waiting: HashMap::new(),
-            waiting_count: 0,
-            process: 0,
-            ordinal: 0,
-            began: None,
         })
     }
 
-    /// Plays the next event.
+    /// Plays all events.
     ///
     /// # Errors
     /// A database cannot enter the mode, or the machine refuses something.
-    pub fn play(&mut self, event: Event) -> Result<(), String> {
-        self.ordinal += 1;
-        self.options.done.store(self.ordinal, Ordering::Relaxed);
-        match event {
-            Event::Process { number, .. } | Event::From(number) => {
-                self.process = number;
-                return Ok(());
-            }
-            Event::Database { path, .. } => return self.files.begins(&path),
-            _ => {}
-        }
-        if let Some(at) = time_of(&event) {
-            self.wait_for(at);
-        }
-        let job = Job {
-            ordinal: self.ordinal,
-            process: self.process,
-            event,
-            part: Part::default(),
-            counted: false,
+    pub fn play(self, next: Next<'_>) -> Result<Outcome<'a>, String> {
+        let player = Player::new(self.options, Arc::clone(&self.files), self.comparison);
+        let (played, comparison) = match self.options.threads {
+            Threads::One => one::play(player, next)?,
+            Threads::Recorded => threads::play(player, next)?,
         };
-        self.submit(job)
+        Ok((played, comparison, self.files))
     }
+}
 
-    /// Plays the events that still wait, closes every connection and returns the outcome.
-    ///
-    /// # Errors
-    /// As for [`Engine::play`].
-    pub fn finish(mut self) -> Result<(Played, Comparison<'a>, Files<'a>), String> {
-        self.retry()?;
-        if self.waiting_count > 0 && self.played.stuck.is_none() {
-            self.played.stuck = Some(self.describe_waiting());
-        }
-        self.played.elapsed = self
-            .began
-            .map_or(Duration::ZERO, |(began, _)| began.elapsed());
-        self.statements.clear();
-        self.connections.clear();
-        self.played.latencies = Some(self.latencies);
-        Ok((self.played, self.comparison, self.files))
-    }
+/// The beginning of a replay, and the recorded time of its first event.
+#[derive(Default)]
+struct Pace(OnceLock<(Instant, u64)>);
 
-    /// Whether to stop playing: nothing will release a lock.
-    pub fn is_stuck(&self) -> bool {
-        self.played.stuck.is_some()
-    }
-
-    fn wait_for(&mut self, at: u64) {
-        let (began, first) = *self.began.get_or_insert((Instant::now(), at));
-        if self.options.speed == Speed::Recorded {
+impl Pace {
+    /// Begins with the first event, and waits for the time of the others where `speed` says it.
+    fn wait_for(&self, at: u64, speed: Speed, stop: &dyn Fn() -> bool) {
+        let (began, first) = *self.0.get_or_init(|| (Instant::now(), at));
+        if speed == Speed::Recorded {
             let due = Duration::from_nanos(at.saturating_sub(first));
             // In pieces, so that the replay can be stopped.
             while let Some(left) = due.checked_sub(began.elapsed()) {
-                if left.is_zero() || self.options.stop.load(Ordering::Relaxed) {
+                if left.is_zero() || stop() {
                     return;
                 }
                 std::thread::sleep(left.min(Duration::from_millis(100)));
@@ -253,10 +323,21 @@ impl<'a> Engine<'a> {
         }
     }
 
+    fn elapsed(&self) -> Duration {
+        let began = self.0.get();
+        began.map_or(Duration::ZERO, |(began, _)| began.elapsed())
+    }
+}
+
+/// The connections of statements.
+#[derive(Default)]
+struct Owners(HashMap<Key, Key>);
+
+impl Owners {
     /// The connection that an event must stay in order with.
-    fn line(&mut self, job: &Job) -> Option<Key> {
-        let own = |number: u64| (job.process, number);
-        match &job.event {
+    fn line(&mut self, process: u64, event: &Event) -> Option<Key> {
+        let own = |number: u64| (process, number);
+        match event {
             Event::Open { connection, .. }
             | Event::Close { connection, .. }
             | Event::Exec { connection, .. }
@@ -266,105 +347,22 @@ impl<'a> Engine<'a> {
                 statement,
                 ..
             } => {
-                self.owners.insert(own(*statement), own(*connection));
+                self.0.insert(own(*statement), own(*connection));
                 Some(own(*connection))
             }
-            Event::Run { statement, .. }
-            | Event::More { statement, .. }
-            | Event::Finalize { statement } => self.owners.get(&own(*statement)).copied(),
+            Event::Run { statement, .. } | Event::More { statement, .. } => {
+                self.0.get(&own(*statement)).copied()
+            }
+            Event::Finalize { statement } => self.0.remove(&own(*statement)),
             _ => None,
         }
     }
 
-    fn submit(&mut self, job: Job) -> Result<(), String> {
-        let Some(line) = self.line(&job) else {
-            return Ok(());
-        };
-        if let Some(queue) = self.waiting.get_mut(&line) {
-            queue.push_back(job);
-            self.waiting_count += 1;
-            if self.waiting_count > MOST_WAITING {
-                self.played.stuck = Some(self.describe_waiting());
-            }
-            return Ok(());
+    /// Forgets a statement that is not prepared after all.
+    fn forget(&mut self, process: u64, event: &Event) {
+        if let Event::Prepare { statement, .. } = event {
+            self.0.remove(&(process, *statement));
         }
-        let ends = may_release(&job.event);
-        if let Some(job) = self.attempt(job)? {
-            self.played.waited += 1;
-            self.waiting.insert(line, VecDeque::from([job]));
-            self.waiting_count += 1;
-            return Ok(());
-        }
-        match ends && self.waiting_count > 0 {
-            true => self.retry(),
-            false => Ok(()),
-        }
-    }
-
-    /// Plays a job. Gives it back where it found a lock.
-    fn attempt(&mut self, mut job: Job) -> Result<Option<Job>, String> {
-        match self.execute(&mut job)? {
-            Step::Done => Ok(None),
-            Step::Locked => Ok(Some(job)),
-        }
-    }
-
-    /// Lets waiting connections try again, until none advances.
-    fn retry(&mut self) -> Result<(), String> {
-        loop {
-            let mut moved = false;
-            let mut lines: Vec<(u64, Key)> = self
-                .waiting
-                .iter()
-                .filter_map(|(line, queue)| Some((queue.front()?.ordinal, *line)))
-                .collect();
-            lines.sort_unstable();
-            for (_, line) in lines {
-                moved |= self.retry_line(line)?;
-            }
-            if !moved {
-                return Ok(());
-            }
-        }
-    }
-
-    fn retry_line(&mut self, line: Key) -> Result<bool, String> {
-        let mut moved = false;
-        while let Some(job) = self.waiting.get_mut(&line).and_then(VecDeque::pop_front) {
-            if let Some(job) = self.attempt(job)? {
-                if let Some(queue) = self.waiting.get_mut(&line) {
-                    queue.push_front(job);
-                }
-                return Ok(moved);
-            }
-            self.waiting_count -= 1;
-            moved = true;
-        }
-        self.waiting.remove(&line);
-        Ok(moved)
-    }
-
-    fn describe_waiting(&self) -> String {
-        let first = self
-            .waiting
-            .values()
-            .filter_map(VecDeque::front)
-            .min_by_key(|job| job.ordinal);
-        let text = first.map_or_else(String::new, |job| match &job.event {
-            Event::Exec { sql, .. } => String::from_utf8_lossy(sql).into_owned(),
-            Event::Run { statement, .. } => self
-                .statements
-                .get(&(job.process, *statement))
-                .map_or_else(String::new, |one| {
-                    String::from_utf8_lossy(&one.sql).into_owned()
-                }),
-            other => format!("{other:?}"),
-        });
-        let text: String = text.chars().take(120).collect();
-        format!(
-            "{} statements wait for a lock that nothing releases in this mode; the first is: {text}",
-            self.waiting_count
-        )
     }
 }
 
@@ -372,31 +370,23 @@ impl<'a> Engine<'a> {
 fn time_of(event: &Event) -> Option<u64> {
     match event {
         Event::Open { at, .. } | Event::Close { at, .. } | Event::Prepare { at, .. } => Some(*at),
-        Event::Run {
-            when: When { at, .. },
-            ..
-        }
-        | Event::More {
-            when: When { at, .. },
-            ..
-        }
-        | Event::Exec {
-            when: When { at, .. },
-            ..
-        } => Some(*at),
+        _ => when_of(event).map(|when| when.at),
+    }
+}
+
+/// The time and the thread of a run.
+fn when_of(event: &Event) -> Option<&When> {
+    match event {
+        Event::Run { when, .. } | Event::More { when, .. } | Event::Exec { when, .. } => Some(when),
         _ => None,
     }
 }
 
-/// Whether a waiting connection may advance after it.
-fn may_release(event: &Event) -> bool {
-    let ends =
-        |outcome: &Outcome| outcome.code != onewrite_record::event::ROW && outcome.autocommit;
-    match event {
-        Event::Run { outcome, .. } | Event::More { outcome, .. } | Event::Exec { outcome, .. } => {
-            ends(outcome)
-        }
-        Event::Close { .. } | Event::Finalize { .. } => true,
-        _ => false,
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Counts an event as played.
+fn count(options: &Options<'_>) {
+    options.done.fetch_add(1, Ordering::Relaxed);
 }

@@ -1,12 +1,13 @@
-//! Plays one event at a time.
+//! Plays one event at a time, on the connections of one thread.
 
+use std::rc::Rc;
 use std::time::Instant;
 
 use onewrite_record::event::{DONE, Event, Outcome, ROW, UNKNOWN, Value};
 use onewrite_record::rows::Rows;
 use onewrite_record::sql;
 
-use super::{Engine, Job, Key, Kind, Opened, Part, Prepared, Step};
+use super::{Job, Key, Kind, Opened, Part, Player, Prepared, Step};
 use crate::clock;
 use crate::results::{Comparable, Result as Came};
 use crate::sqlite::{BUSY, Connection, Failure, LOCKED, Statement};
@@ -38,12 +39,18 @@ const SAME_EVERYWHERE: &[&str] = &[
     "case_sensitive_like",
 ];
 
-impl Engine<'_> {
+/// Whether SQLite refused a run when it was recorded. A replay leaves it out.
+pub(super) fn was_refused(outcome: &Outcome) -> bool {
+    OF_THE_MOMENT.contains(&outcome.code)
+}
+
+impl Player<'_> {
     /// Plays an event.
     pub(super) fn execute(&mut self, job: &mut Job) -> Result<Step, String> {
         if let Some(at) = super::time_of(&job.event) {
             clock::set(at, job.ordinal);
         }
+        self.raced.clone_from(&job.raced);
         let own = |number: u64| (job.process, number);
         match &job.event {
             Event::Open {
@@ -88,7 +95,6 @@ impl Engine<'_> {
             }
             Event::Finalize { statement } => {
                 self.statements.remove(&own(*statement));
-                self.owners.remove(&own(*statement));
             }
             Event::Exec {
                 connection,
@@ -111,6 +117,10 @@ impl Engine<'_> {
     fn open(&mut self, key: Key, flags: u64, name: &[u8], path: &[u8]) -> Result<Step, String> {
         match self.files.open(name, path, flags) {
             Ok((connection, writable)) => {
+                if let Some(patience) = &self.patience {
+                    let patience = Rc::clone(patience);
+                    connection.on_busy(Box::new(move || patience()));
+                }
                 let opened = Opened {
                     connection,
                     path: path.to_vec(),
@@ -236,8 +246,9 @@ impl Engine<'_> {
         came: Came,
         message: Option<&str>,
     ) -> Result<Step, String> {
+        let raced = self.raced.as_ref();
         self.comparison
-            .add(ordinal, text, comparable, outcome, came, message)
+            .add(ordinal, text, comparable, outcome, came, message, raced)
             .map_err(|error| format!("the results of the first mode: {error}"))?;
         Ok(Step::Done)
     }
@@ -266,7 +277,7 @@ impl Engine<'_> {
         outcome: &Outcome,
     ) -> Result<Step, String> {
         if values.is_some() {
-            known.skipping = OF_THE_MOMENT.contains(&outcome.code);
+            known.skipping = was_refused(outcome);
             known.rows = Rows::default();
             match (known.kind, known.skipping) {
                 (Kind::Replaced, _) => self.played.replaced += 1,
@@ -337,7 +348,7 @@ impl Engine<'_> {
 
     fn meter(&mut self) -> Meter<'_> {
         Meter {
-            latencies: &mut self.latencies,
+            latencies: &mut self.played.latencies,
             commits: &mut self.played.commits,
         }
     }
@@ -351,10 +362,7 @@ impl Engine<'_> {
         if path.is_empty() || path == b":memory:" {
             return Ok(None);
         }
-        let place = self.files.place_or_new(&path);
-        if !place.exists() {
-            self.files.put_in_mode(&place)?;
-        }
+        let place = self.files.place_to_attach(&path)?;
         Ok(Some(
             std::os::unix::ffi::OsStrExt::as_bytes(place.as_os_str()).to_vec(),
         ))
@@ -411,7 +419,7 @@ impl Engine<'_> {
         part: &mut Part,
         again: bool,
     ) -> Result<Step, String> {
-        if OF_THE_MOMENT.contains(&outcome.code) {
+        if was_refused(outcome) {
             self.played.refused_when_recorded += u64::from(!again);
             return Ok(Step::Done);
         }
