@@ -172,8 +172,8 @@ fn object_at(address: *const c_void) -> Option<libc::Dl_info> {
     }
 }
 
-/// What `look` finds in the objects on the stack, the innermost first, without this library. It gets
-/// their handles: null for the program itself.
+/// Asks `look` about each object on the stack but this library, the innermost first, until it finds
+/// something. It gets their handles: null for the program itself.
 fn find_in_callers<T>(mut look: impl FnMut(*mut c_void) -> Option<T>) -> Option<T> {
     let ours = object_at(of_caller as *const c_void).map(|info| info.dli_fbase);
     let (mut last, mut found) = (ours, None);
