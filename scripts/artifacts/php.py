@@ -4,7 +4,10 @@ import re
 import shutil
 
 from . import emulated
-from .common import DIST, LIBRARY, LICENSES, PLACES, ROOT, commit_time, fresh, print_size, run, survives_a_kill, version
+from .common import (
+    DIST, LIBRARY, PLACES, ROOT, commit_time, fail, fresh, print_size, run, survives_a_kill, version,
+)
+from .deb import copyright_text
 
 TOOLS, TEST_TOOLS = ("dpkg-deb",), ("dpkg", "php")
 SOURCE = ROOT / "packages/php"
@@ -35,6 +38,7 @@ SETTING = """\
 ; priority=30
 sqlite3.extension_dir=/{directory}
 """
+DOCUMENTS = "usr/share/doc/php-onewrite"
 
 
 def deb(target):
@@ -61,8 +65,8 @@ def build(target):
         write(root / "usr/share/php/OneWrite" / path.relative_to(SOURCE), path.read_bytes())
     # Where the source looks for the extension, also if the package is installed below another root.
     (root / "usr/share/php/OneWrite/lib").symlink_to(f"../../../../{directory}")
-    for name in LICENSES:
-        write(root / "usr/share/doc/php-onewrite" / name, (ROOT / name).read_bytes())
+    for name, text in documents().items():
+        write(root / DOCUMENTS / name, text)
     size = sum(path.stat().st_size for path in root.rglob("*") if path.is_file() and not path.is_symlink())
     control = CONTROL.format(version=version(), machine=machine, kibibytes=-(-size // 1024))
     write(root / "DEBIAN/control", control.encode())
@@ -72,6 +76,10 @@ def build(target):
     # It sorts the names, and no file is younger than the moment. With several threads xz makes other bytes.
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(commit_time()), "DPKG_DEB_THREADS_MAX": "1"}
     run(["dpkg-deb", "--root-owner-group", "-Zxz", "--build", root, deb(target)], env=environment)
+
+
+def documents():
+    return {"copyright": copyright_text(), "README.md": (SOURCE / "README.md").read_bytes()}
 
 
 def write(path, contents):
@@ -90,6 +98,9 @@ def test(target):
     # Its log would be the system's, and below the root nothing that it depends on is installed.
     forced = "--force-not-root,depends,architecture"
     run(["dpkg", f"--root={root}", f"--log={place}/log", forced, "--install", deb(target)])
+    found = {path.name for path in (root / DOCUMENTS).iterdir()}
+    if found != {"copyright", "README.md"}:
+        fail(f"php-onewrite has the documents {sorted(found)}")
     setting = (root / f"etc/php/{VERSIONS[0]}/mods-available/onewrite.ini").read_text()
     directory = re.search(r"(?m)^sqlite3.extension_dir=(/.+)$", setting).group(1)
     program, inside = shutil.copy(ROOT / "packages/tests/commit.php", place), emulated.inside(target)

@@ -11,6 +11,8 @@ namespace OneWrite;
  */
 final class Address
 {
+    /** The start of a name for PDO. */
+    private const PREFIX = '~^sqlite3?:~i';
     /** The end of a path that was meant as a URI. */
     private const PARAMETERS = '~\?[^/]*=~';
 
@@ -84,10 +86,18 @@ final class Address
         if (str_contains($path, "\0")) {
             throw new \InvalidArgumentException('the path has a NUL byte');
         }
-        $isMemory = $path === '' || $path === ':memory:' || str_starts_with($path, 'file::memory:')
+        $bare = preg_replace(self::PREFIX, '', $path);
+        $isMemory = $bare === '' || $bare === ':memory:' || str_starts_with($path, 'file::memory:')
             || str_starts_with($path, 'file:') && (self::parameters($path)['mode'] ?? '') === 'memory';
         if ($isMemory) {
             throw new OneWriteException('a database in memory has no journal: open it with the driver');
+        }
+        if ($bare !== $path) {
+            $hasParameters = !str_starts_with($bare, 'file:') && preg_match(self::PARAMETERS, $bare);
+            $usable = $hasParameters ? "file:$bare" : $bare;
+            throw new \InvalidArgumentException(
+                "$path has the prefix of a driver, so it names a file: use $usable"
+            );
         }
     }
 

@@ -9,6 +9,12 @@ final class OneWriteException extends \RuntimeException
 {
     private const BUSY = 5; // SQLITE_BUSY
 
+    /** SQLite's words for how it found the reason are left out. */
+    public function __construct(string $reason, int $code = 0, ?\Throwable $previous = null)
+    {
+        parent::__construct(str_replace('automatic extension loading failed: ', '', $reason), $code, $previous);
+    }
+
     /** @internal */
     public static function of(string $database, self $error, string $wayOut = ''): self
     {

@@ -88,7 +88,7 @@ return [
         $reader = OneWrite::connect("file:$place->path?mode=ro");
         same(1, one($reader, 'SELECT count(*) FROM t'));
         unset($db, $reader);
-        fails('~^file:.*app.db\?onewrite_synk=full: .*onewrite_synk~', fn () => OneWrite::connect("file:$place->path?onewrite_synk=full"));
+        fails("~^file:.*app.db\?onewrite_synk=full: $place->path: unknown URI parameter onewrite_synk~", fn () => OneWrite::connect("file:$place->path?onewrite_synk=full"));
     },
 
     'names with parameters are refused where the driver would make a file of that name' => function (Place $place) {
@@ -109,6 +109,36 @@ return [
         chdir('/');
     },
 
+    'names with the prefix of a driver are refused' => withEach(function (string $driver, string $path, Place $place) {
+        chdir($place->directory);
+        foreach ([
+            'sqlite:w.db' => 'w.db',
+            'SQLite3:w.db' => 'w.db',
+            'sqlite:/a/w.db' => '/a/w.db',
+            'sqlite:w.db?mode=ro' => 'file:w.db?mode=ro',
+            'sqlite:file:w.db?mode=ro' => 'file:w.db?mode=ro',
+        ] as $name => $usable) {
+            $text = "$name has the prefix of a driver, so it names a file: use $usable";
+            throws(InvalidArgumentException::class, $text, fn () => opened($driver, $name));
+            throws(InvalidArgumentException::class, $text, fn () => OneWrite::uri($name));
+        }
+        same([], array_diff(scandir('.'), ['.', '..']));
+        commitARow(opened($driver, './sqlite:w.db'));
+        same(true, file_exists('sqlite:w.db'));
+        array_map(unlink(...), glob('sqlite:w.db*'));
+        chdir('/');
+    }),
+
+    'an error has no words of SQLite for how it was found' => withEach(function (string $driver, string $path, Place $place) {
+        $code = '$db = opened($argv[1], $argv[2]); commitARow($db); echo "committed\n"; sleep(60);';
+        $child = $place->start($code, [$driver, $path]);
+        same('committed', $child->line());
+        $child->signal(SIGKILLED);
+        $child->end(0, SIGKILLED);
+        rename("$path-onewrite", "$path-lost");
+        fails("~^$path: $path-onewrite: the database.s newest~", fn () => opened($driver, $path));
+    }),
+
     'wrong words are loud' => withEach(function (string $driver, string $path, Place $place) {
         $wrong = InvalidArgumentException::class;
         throws($wrong, "unknown mode 'wladio': it is one of onewrite, waldio, swal, direct", fn () => opened($driver, $path, 'wladio'));
@@ -122,7 +152,7 @@ return [
     }),
 
     'a database in memory has no journal' => withEach(function (string $driver) {
-        foreach ([':memory:', '', 'file::memory:', 'file:x?mode=memory&cache=shared'] as $path) {
+        foreach ([':memory:', '', 'sqlite::memory:', 'sqlite:', 'file::memory:', 'file:x?mode=memory&cache=shared'] as $path) {
             fails('a database in memory has no journal: open it with the driver', fn () => opened($driver, $path));
         }
     }),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import sqlite3
 import time
 from typing import Any, Dict, Optional, Tuple, Union
@@ -23,6 +24,10 @@ _LEVELS = ("OFF", "NORMAL", "FULL", "EXTRA")  # by SQLite's numbers
 _FULL = _LEVELS.index("FULL")
 _BUSY = 5  # SQLITE_BUSY
 _RETRY_SECONDS = 0.02
+
+#: What a path begins or ends with that was meant as a URL of SQLAlchemy, or as a URI.
+_PREFIX = re.compile(rb"\Asqlite3?(\+\w+)?:(///?)?", re.IGNORECASE)
+_PARAMETERS = re.compile(rb"\?[^/]*=")
 
 
 def connect(
@@ -95,7 +100,7 @@ def uri(path: Path, mode: Optional[str] = _USUAL) -> str:
     wanted = {"vfs": "onewrite"}
     if mode is not None:
         wanted["journal_mode"] = _mode(mode)
-    raw = os.fsencode(path)
+    raw = _raw(path)
     if raw in (b"", b":memory:"):
         raise OneWriteError("a database in memory has no journal: open it with sqlite3.connect")
     if not raw.startswith(b"file:"):
@@ -112,6 +117,23 @@ def uri(path: Path, mode: Optional[str] = _USUAL) -> str:
         elif named != word:
             raise ValueError(f"{text} names {name}={named}, and {word} is asked for")
     return text
+
+
+def _raw(path: Path) -> bytes:
+    """The path as bytes. Raises ValueError where it was meant as more than a path: SQLite would make a file of
+    that name.
+    """
+    raw = os.fsencode(path)
+    if raw.startswith(b"file:"):
+        return raw
+    bare = _PREFIX.sub(b"", raw)
+    if bare in (b"", b":memory:"):
+        return bare
+    usable = b"file:" + bare if _PARAMETERS.search(bare) and not bare.startswith(b"file:") else bare
+    if usable == raw:
+        return raw
+    has = "parameters, but no \"file:\"" if bare == raw else "the prefix of a driver"
+    raise ValueError(f"{os.fsdecode(raw)} has {has}, so it names a file: use {os.fsdecode(usable)}")
 
 
 def _parsed(raw: bytes) -> Tuple[str, Dict[str, str]]:
@@ -213,7 +235,7 @@ def _check_level(status: Dict[str, Any], level: int) -> None:
 
 
 def _stock(path: Path, synchronous: str, sqlite3_kwargs: Dict[str, Any]) -> sqlite3.Connection:
-    if os.fsencode(path).startswith(b"file:"):
+    if _raw(path).startswith(b"file:"):
         sqlite3_kwargs["uri"] = True
     connection: sqlite3.Connection = sqlite3.connect(path, **sqlite3_kwargs)
     enter_stock(connection, synchronous)

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import signal
 import sqlite3
 import sys
@@ -107,7 +108,7 @@ class Connect(Place):
 
     def test_names_of_all_kinds(self):
         os.mkdir(os.path.join(self.directory, "a b"))
-        for name in ("a b/c?d#e%20f&g=h.db", "über.db", "file:x.db"):
+        for name in ("a b/c?d#e%20f&g.db", "über.db", "file:x.db"):
             path = os.path.join(self.directory, name)
             for form in (path, pathlib.Path(path), os.fsencode(path), "/" + path):
                 with self.subTest(form=form):
@@ -118,6 +119,34 @@ class Connect(Place):
         self.addCleanup(os.chdir, before)
         commit_a_row(self.connect("relative.db"))
         self.assertTrue(os.path.exists("relative.db"))
+
+    def test_names_that_are_more_than_a_path_are_refused(self):
+        before = os.getcwd()
+        os.chdir(self.directory)
+        self.addCleanup(os.chdir, before)
+        parameters, prefix = 'parameters, but no "file:"', "the prefix of a driver"
+        for name, has, usable in (
+            ("k.db?vfs=onewrite", parameters, "file:k.db?vfs=onewrite"),
+            ("k.db?mode=ro", parameters, "file:k.db?mode=ro"),
+            (b"k.db?onewrite_synchronous=full", parameters, "file:k.db?onewrite_synchronous=full"),
+            (pathlib.Path("k.db?x=y"), parameters, "file:k.db?x=y"),
+            ("sqlite:///k.db", prefix, "k.db"),
+            ("sqlite:////a/k.db", prefix, "/a/k.db"),
+            ("sqlite+pysqlite:///k.db", prefix, "k.db"),
+            ("SQLite3:k.db", prefix, "k.db"),
+            ("sqlite:k.db?mode=ro", prefix, "file:k.db?mode=ro"),
+            ("sqlite:file:k.db?mode=ro", prefix, "file:k.db?mode=ro"),
+        ):
+            text = f"{os.fsdecode(name)} has {has}, so it names a file: use {usable}"
+            for opened in (onewrite.connect, onewrite.uri):
+                with self.subTest(name=name), self.assertRaisesRegex(ValueError, f"^{re.escape(text)}$"):
+                    opened(name)
+        self.assertEqual([], os.listdir())
+        for name in ("./sqlite:k.db", "./file:k.db", "k?.d/b=k.db", "file:q%3Fx=y.db"):
+            os.makedirs(os.path.dirname(name) or ".", exist_ok=True)
+            commit_a_row(self.connect(name))
+        made = [name for name in os.listdir() if not re.search("-(onewrite.*|shm)$", name)]
+        self.assertEqual(["file:k.db", "k?.d", "q?x=y.db", "sqlite:k.db"], sorted(made))
 
     def test_a_uri_keeps_its_parameters(self):
         db = self.connect(f"file:{self.path}?onewrite_compression=zstd")
@@ -183,7 +212,7 @@ class Connect(Place):
         self.assertRegex(error, f"^cannot write {self.path}-onewrite at byte .* allows no larger file$")
 
     def test_memory_has_no_journal(self):
-        for path in (":memory:", "", "file::memory:", "file:x?mode=memory&cache=shared"):
+        for path in (":memory:", "", "sqlite://", "file::memory:", "file:x?mode=memory&cache=shared"):
             with self.fails("in memory"):
                 self.connect(path)
 

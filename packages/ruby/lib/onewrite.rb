@@ -30,8 +30,9 @@ module OneWrite
     # gem's. Another connection that is in the way is waited for, `timeout` milliseconds long.
     #
     # Raises Error with the reason if the database is not in that mode at `synchronous`, and ArgumentError
-    # for an unknown word. On systems other than Linux it warns, and opens in stock WAL.
+    # for an unknown word or option. On systems other than Linux it warns, and opens in stock WAL.
     def open(path, mode: nil, synchronous: "FULL", timeout: 5000, **options)
+      Words.options(options)
       uri = Address.uri(path, Words.mode(mode))
       mode = Words.mode(mode || Address.mode_in(path))
       level = Words.level(synchronous)

@@ -76,7 +76,7 @@ class Open < Place
     assert_equal %w[waldio on], OneWrite.check(db).values_at("mode", "group_commit")
     commit_a_row(db)
     assert_equal 1, open("file:#{path}?mode=ro").get_first_value("SELECT count(*) FROM t")
-    assert_fails(/\Afile:.*onewrite_synk=full: .*onewrite_synk/) { open("file:#{path}2?onewrite_synk=full") }
+    assert_fails(/\Afile:.*onewrite_synk=full: #{path}2: unknown URI parameter onewrite_synk/) { open("file:#{path}2?onewrite_synk=full") }
   end
 
   def test_the_options_are_those_of_the_gem
@@ -102,6 +102,61 @@ class Open < Place
     end
   end
 
+  def test_names_with_the_prefix_of_a_driver_are_refused
+    Dir.chdir(directory) do
+      {
+        "sqlite3:w.db" => "w.db", "SQLite:w.db" => "w.db", "sqlite://w.db" => "w.db", "sqlite:///a/w.db" => "/a/w.db",
+        "sqlite:w.db?mode=ro" => "file:w.db?mode=ro", "sqlite3:file:w.db?mode=ro" => "file:w.db?mode=ro"
+      }.each do |name, usable|
+        text = "#{name} has the prefix of a driver, so it names a file: use #{usable}"
+        assert_fails(text, ArgumentError) { open(name) }
+        assert_fails(text, ArgumentError) { OneWrite.uri(name) }
+      end
+      assert_empty Dir["*"]
+      commit_a_row(open("./sqlite3:w.db"))
+      assert File.exist?("sqlite3:w.db")
+    end
+  end
+
+  def test_unknown_options_are_refused
+    all = "it is one of mode, synchronous, timeout, or the gem's readonly, readwrite, flags, results_as_hash, " \
+          "type_translation, utf16, strict, default_transaction_mode, extensions"
+    {
+      { journal_mode: "waldio" } => "unknown option journal_mode: use mode:",
+      { sync: "OFF" } => "unknown option sync: use synchronous:",
+      { busy_timeout: 1 } => "unknown option busy_timeout: use timeout:",
+      { sychronous: "OFF" } => "unknown option sychronous: #{all}",
+      { readonly: true, "mode" => "waldio" } => "unknown option mode: use mode:"
+    }.each do |options, text|
+      assert_fails(text, ArgumentError) { OneWrite.open(path, **options) }
+    end
+    assert_empty Dir["#{directory}/*"]
+  end
+
+  def test_every_option_that_the_gem_reads_is_known
+    source = File.read(SQLite3::Database.instance_method(:initialize).source_location.first)
+    read = source.scan(/\boptions\[:(\w+)\]/).flatten.uniq
+    refute_empty read
+    read.each do |name|
+      OneWrite.open("#{path} #{name}", name.to_sym => nil) { |db| assert OneWrite.check(db) }
+    end
+  end
+
+  def test_an_error_has_no_words_of_sqlite_for_how_it_was_found
+    child = start(<<~RUBY, path)
+      db = OneWrite.open(ARGV[0])
+      db.execute("CREATE TABLE t(x)")
+      puts "committed"
+      $stdout.flush
+      sleep #{MOST_SECONDS}
+    RUBY
+    assert_equal "committed\n", child.line
+    child.signal("KILL")
+    child.end("KILL")
+    File.rename("#{path}-onewrite", "#{path}-lost")
+    assert_fails(/\A#{path}: #{path}-onewrite: the database's newest/) { open }
+  end
+
   def test_wrong_words_are_loud
     assert_fails("unknown mode \"wladio\": it is one of onewrite, waldio, swal, direct", ArgumentError) do
       open(mode: "wladio")
@@ -121,7 +176,7 @@ class Open < Place
   end
 
   def test_a_database_in_memory_has_no_journal
-    [":memory:", "", "file::memory:", "file:x?mode=memory&cache=shared"].each do |name|
+    [":memory:", "", "sqlite3::memory:", "sqlite://", "file::memory:", "file:x?mode=memory&cache=shared"].each do |name|
       assert_fails("a database in memory has no journal: open it with SQLite3::Database.new") { open(name) }
     end
   end

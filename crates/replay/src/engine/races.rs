@@ -3,11 +3,11 @@
 //! A transaction sees another one's changes if that had committed before the call that took its
 //! snapshot. If both calls overlapped when recorded, either may come first. The same holds for two
 //! calls that take the write lock. In both cases the transaction *raced*, with all of its
-//! statements. What overlapped in other ways has the same results in either order: a reader's
-//! snapshot stays what it is while others commit.
+//! statements. Other overlaps have the same results in either order: a reader's
+//! snapshot stays while others commit.
 //!
-//! Only transactions on the same database race. What a race leaves in the database is seen by
-//! later transactions, which did not race themselves; they do not count here.
+//! Only transactions on the same database race. Later transactions see its outcome. They did not
+//! race themselves, and do not count here.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;

@@ -62,7 +62,7 @@ pub(super) fn play<'a>(
     })
 }
 
-/// What the threads share.
+/// Shared by the threads.
 struct Shared {
     state: Mutex<State>,
     /// The reader waits here.
@@ -390,7 +390,7 @@ impl<'r, 'scope, 'env, 'a: 'scope> Reader<'r, 'scope, 'env, 'a> {
         match &event {
             Event::Process { number, .. } | Event::From(number) => self.process = *number,
             Event::Database { path, .. } => {
-                // Another file of this name: what used the last one comes to its end first.
+                // Another file of this name: all uses of the last one end first.
                 if !self.crew.player.files.has_begun(path) || self.rest()? {
                     self.crew.player.files.begins(path)?;
                 }

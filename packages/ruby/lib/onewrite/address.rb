@@ -5,6 +5,8 @@ require_relative "error"
 module OneWrite
   # Names of databases: paths, and URIs of SQLite (`file:...`).
   module Address # :nodoc:
+    # The start of a name for Active Record or Sequel.
+    PREFIX = %r{\Asqlite3?:(//)?}in
     # The end of a path that was meant as a URI.
     PARAMETERS = %r{\?[^/]*=}n
 
@@ -22,6 +24,7 @@ module OneWrite
     def uri(path, mode)
       bytes = text(path)
       refuse_memory(bytes)
+      refuse_prefix(bytes)
       wanted = { "vfs" => "onewrite", "journal_mode" => mode }.compact
       return of_path(bytes, wanted) unless bytes.start_with?("file:")
 
@@ -66,8 +69,16 @@ module OneWrite
       "file:#{escaped}?#{wanted.map { |name, word| "#{name}=#{word}" }.join('&')}"
     end
 
+    def refuse_prefix(bytes)
+      bare = bytes.sub(PREFIX, "")
+      return if bare == bytes
+
+      usable = !bare.start_with?("file:") && bare.match?(PARAMETERS) ? "file:#{bare}" : bare
+      raise ArgumentError, "#{bytes} has the prefix of a driver, so it names a file: use #{usable}"
+    end
+
     def refuse_memory(bytes)
-      is_memory = ["", ":memory:"].include?(bytes) || bytes.start_with?("file::memory:") ||
+      is_memory = ["", ":memory:"].include?(bytes.sub(PREFIX, "")) || bytes.start_with?("file::memory:") ||
         (bytes.start_with?("file:") && parameters(bytes)["mode"] == "memory")
       raise Error, "a database in memory has no journal: open it with SQLite3::Database.new" if is_memory
     end

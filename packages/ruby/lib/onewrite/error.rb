@@ -9,7 +9,8 @@ module OneWrite
     private_constant :BUSY
 
     def initialize(reason, code = nil)
-      super(reason)
+      # SQLite's words for how it found the reason are left out.
+      super(reason.sub("automatic extension loading failed: ", ""))
       @code = code
     end
 

@@ -4,7 +4,7 @@ fn at(begin: u64, end: u64) -> Option<Interval> {
     Some(Interval { begin, end })
 }
 
-/// What a schedule did: events by their number, as they began and ended.
+/// A schedule's steps: events by their number, as they began and ended.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Step {
     Begins(usize),
@@ -123,7 +123,7 @@ const A: Key = (1, 1);
 const B: Key = (1, 2);
 const C: Key = (1, 3);
 
-/// What begins now.
+/// The events that begin now.
 fn begun(order: &mut Order<&'static str>) -> Vec<&'static str> {
     std::iter::from_fn(|| order.next())
         .map(|(_, event)| event)
