@@ -76,6 +76,9 @@ def test(target):
     jars = place / "jars"
     run(["mvn", *OPTIONS, "-f", place / "pom.xml", f"-DoutputDirectory={jars}", RESOLVE], env=clean_environment())
     run(["javac", "-cp", f"{jars}/*", "-d", place, ROOT / "packages/tests/Commit.java"])
-    # Each by its name: a 32-bit program under qemu-user cannot list a directory of a 64-bit ext4.
-    program = ["java", "-cp", ":".join(map(str, [*sorted(jars.glob("*.jar")), place])), "Commit"]
+    # A 32-bit program under qemu-user cannot list a directory of a 64-bit ext4. So each jar has its name, and the
+    # driver, which lists the directory for its library, has one in memory.
+    classes = ":".join(map(str, [*sorted(jars.glob("*.jar")), place]))
+    in_memory = ["-Dorg.sqlite.tmpdir=/dev/shm"] if target.qemu else []
+    program = ["java", *in_memory, "-cp", classes, "Commit"]
     survives_a_kill("Maven", [*emulated.inside(target), *program], place)
