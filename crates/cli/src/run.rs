@@ -11,7 +11,7 @@ use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
 use onewrite_record::{EXTENSION_VARIABLE, OPENED, REPORT_VARIABLE};
-use onewrite_workload::mode::{Mode, Vfs};
+use onewrite_workload::mode::{JOURNALS, Mode, Vfs};
 use rustix::fs::{MemfdFlags, memfd_create};
 use tempfile::NamedTempFile;
 
@@ -52,17 +52,21 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-fn mode(name: &str) -> Result<Mode, String> {
-    let mode = Mode::parse(name).map_err(|error| error.to_string())?;
-    if mode.journal().vfs != Vfs::Onewrite {
-        return Err("that is SQLite's own mode: run the program without this command".to_owned());
-    }
-    if mode.spec() != mode.journal().name {
+fn mode(spec: &str) -> Result<Mode, String> {
+    if spec.contains(':') {
         return Err(
             "set a mode's variations in the program, as pragmas or URI parameters".to_owned(),
         );
     }
-    Ok(mode)
+    let ours = JOURNALS.iter().filter(|it| it.vfs == Vfs::Onewrite);
+    let names: Vec<&str> = ours.map(|it| it.name).collect();
+    let mode = Mode::parse(spec).map_err(|_| format!("use {}", names.join(", ")))?;
+    match mode.journal().vfs {
+        Vfs::Onewrite => Ok(mode),
+        Vfs::Stock => Err(
+            "onewrite has no part in that mode: run the program without this command".to_owned(),
+        ),
+    }
 }
 
 /// How a program ended.
@@ -185,4 +189,25 @@ pub fn run(args: &Args) -> Outcome {
         });
     }
     Ok(preload::exit_code(status))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_modes_are_those_of_the_extension() {
+        for (spec, refused) in [
+            ("onewrit", "use direct, waldio, swal, onewrite"),
+            ("wal", "onewrite has no part in that mode"),
+            (
+                "waldio:layout=page4k",
+                "set a mode's variations in the program",
+            ),
+        ] {
+            let error = mode(spec).expect_err(spec);
+            assert!(error.starts_with(refused), "{error}");
+        }
+        assert!(mode("direct").is_ok());
+    }
 }

@@ -30,6 +30,7 @@ fn a_planted_costly_mode_is_red_and_a_second_run_measures_nothing_again() {
         dir.path().join("cells.jsonl"),
         dir.path().join("matrix.html"),
     );
+    let pictures = dir.path().join("pictures");
     let cells = CELLS.join(",");
     let args = [
         "--cells",
@@ -46,6 +47,8 @@ fn a_planted_costly_mode_is_red_and_a_second_run_measures_nothing_again() {
         path(&page),
         "--scratch-dir",
         path(dir.path()),
+        "--pictures",
+        path(&pictures),
     ];
     // A run was stopped in the middle of a line.
     std::fs::write(&results, "{\"version\":1,\"cell\":\"ins").expect("a file");
@@ -96,6 +99,8 @@ fn a_planted_costly_mode_is_red_and_a_second_run_measures_nothing_again() {
     ] {
         assert!(html.contains(part), "{part}");
     }
+    let picture = std::fs::read_to_string(pictures.join("matrix-delete.svg")).expect("a picture");
+    assert!(html.contains(&picture), "the page shows another");
 
     let before = std::fs::read_to_string(&results).expect("the results");
     assert_eq!(before.lines().count(), 3, "{before}");

@@ -360,6 +360,7 @@ impl Core {
     ) -> std::result::Result<Written, Failed> {
         let mut images = self.images().map_err(Failed::Before)?;
         let stamp = self.stamp()?;
+        // The record names all that is not durable (MV1, MV20), by checksum (MV2).
         let mut crcs = self.group.clone();
         crcs.extend(self.txn()?.spilled.iter().map(|(p, c)| (*p, *c)));
         crcs.extend(images.iter().map(|(p, i)| (*p, page::crc_of(i))));
@@ -394,8 +395,8 @@ impl Core {
             }
         }
         let new = self.write_new_pages(&mut images)?;
-        // Last the page with the record of the version before. It is no new one: that version uses
-        // it.
+        // Last the page with the record of the version before (MV21). It is no new one: that version
+        // uses it.
         let (carrier, old) = (self.carrier, &mut images[new..]);
         old.sort_by_key(|(page, _)| *page == carrier);
         let (old, last) = old.split_at(old.partition_point(|(page, _)| *page != carrier));

@@ -446,7 +446,7 @@ impl Core {
     }
 
     /// Frees a page: at once if it was born in this transaction, else when this transaction is
-    /// durable.
+    /// durable (MV6, MV7).
     pub(crate) fn free_page(&mut self, page: u32) -> Result<()> {
         self.remember(page)?;
         let txn = self.txn()?;

@@ -236,6 +236,7 @@ impl Core {
             .collect();
         self.write_slot(slot, &all).map_err(Failed::Before)?;
         self.write_version_to_header()?;
+        // Nothing is written in place before this flush (MV26).
         self.flush_storage()?;
         let settled = self.txn()?.base;
         self.store(SETTLED, settled)?;
@@ -321,7 +322,7 @@ impl Core {
         Ok(false)
     }
 
-    /// Writes the slots' images in place, where they are not there already. Versions up to
+    /// Writes both slots' images in place (MV27), where they are not there already. Versions up to
     /// `published` are there.
     pub(crate) fn redo_slots(&mut self, published: u64) -> Result<Redone> {
         let mut slots = Vec::new();

@@ -5,8 +5,9 @@
 //! to the version before. The page still has all of that version, and entries of the lost one.
 //!
 //! Recovery therefore declares lost every version number that may have been in use. None of them is
-//! used again. The header keeps these ranges. If a lost version wrote a page last, a handle that
-//! reads the page strips it in memory. The next commit that changes the page writes it so.
+//! used again (MV16). Every later header keeps these ranges (MV18). If a lost version wrote a page last,
+//! a handle that reads the page strips it in memory (MV17). The next commit that changes the page writes
+//! it so.
 
 /// Ranges that a header keeps. One place is left for a crash; when there is none, marks are flushed
 /// before their pages, so that a crash needs none.

@@ -7,11 +7,11 @@
 //! So it has whole every version from then to the commit's base, and recovery goes back to one of
 //! them. This takes two rules:
 //!
-//! - No page has a version above [`Header::reserved`] of a header that is durable. So recovery knows
-//!   which numbers may be lost.
+//! - No page has a version above [`Header::reserved`] of a header that is durable (MV15). So recovery
+//!   knows which numbers may be lost.
 //! - The header is flushed before the next one is written.
 //!
-//! Where the first does not hold, the header is flushed before the pages. That is so in the first
+//! Where the first does not hold, the header is flushed before the pages (MV13). That is so in the first
 //! commit after an open, without a flush after each commit, and before pages are spilled.
 
 use std::collections::BTreeSet;

@@ -7,8 +7,8 @@ use crate::recover::Seen;
 
 impl Core {
     /// The version from which the broken commit `top` began, if it is complete and newer than
-    /// `durable`. Pages that `top` has written again count. They still have all of that version,
-    /// because a transaction keeps what its beginning sees.
+    /// `durable`. Pages that `top` has written again count if it began there (MV23). They still have
+    /// all of that version, because a transaction keeps what its beginning sees (MV8).
     pub(crate) fn whole_before(&mut self, top: u64, durable: u64, pages: &[Seen]) -> Result<u64> {
         let carriers = pages.iter().filter(|s| s.carries && s.ver < top);
         let before = carriers.map(|s| s.ver).max().unwrap_or(0);
@@ -22,8 +22,8 @@ impl Core {
         Ok(durable)
     }
 
-    /// True if the commit of version `version` is complete. A page that is newer counts as one of
-    /// its pages: see [`Core::whole_before`].
+    /// True if the commit of version `version` is complete. Its pages count only where recovery has
+    /// looked (MV14). One that is newer counts as one of them: see [`Core::whole_before`].
     pub(crate) fn is_complete(&mut self, version: u64, pages: &[Seen]) -> Result<bool> {
         let Some(carrier) = pages.iter().find(|s| s.ver == version && s.carries) else {
             return Ok(false);

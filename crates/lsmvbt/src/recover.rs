@@ -355,19 +355,20 @@ impl Core {
             }
             return self.begin_again(top, top, &pages, published);
         }
+        // Not `top - 1` (MV3): that version may never have been durable.
         let bases = pages.iter().map(|s| s.base);
         let durable = bases.max().unwrap_or(floor).max(floor);
         let state = self.whole_before(top, durable, &pages)?;
         self.flush_what_was_found()?;
         for s in pages.iter().filter(|s| s.ver > state && s.birth <= state) {
-            self.undo_page(s, state, top)?;
+            self.undo_page(s, state, top)?; // MV4
         }
-        self.flush_storage()?;
+        self.flush_storage()?; // MV25
         self.begin_again(state, top, &pages, published)
     }
 
     /// Later writes build on the recovered state. It must still be there after the next crash, so
-    /// it is flushed before anything is written.
+    /// it is flushed before anything is written (MV24).
     pub(crate) fn flush_what_was_found(&mut self) -> Result<()> {
         // Another handle's flush may have covered its header.
         if self.header_flushed || self.load(HEADER_DURABLE)? == self.header.seq {
@@ -386,7 +387,7 @@ impl Core {
         let reserved = self.header.reserved;
         self.declare_lost(version, reserved.max(version))?;
         self.begin_life(version, durable)?;
-        // None of these numbers is used again.
+        // None of these numbers is used again (MV16).
         self.store(NEXT, reserved.max(version) + 1)
     }
 
@@ -403,6 +404,7 @@ impl Core {
         let mut version = if top <= published { published + 1 } else { top };
         let mut header = self.header.clone();
         if published == 0 && header.reserved > 0 {
+            // The lost ones are not above the floor (MV19), and none is used again (MV5, MV16).
             version = version.max(header.reserved);
             self.declare_lost(state, version)?;
         }

@@ -153,7 +153,7 @@ impl Core {
         Ok(())
     }
 
-    /// Pages freed by commits that have become durable can be used now.
+    /// Pages freed by commits that have become durable can be used now (MV7).
     pub(crate) fn release_quarantine(&mut self) -> Result<()> {
         let durable = self.load(DURABLE)?;
         let waiting = std::mem::take(&mut self.quarantine);
@@ -263,6 +263,7 @@ impl Core {
         let keep = limit / 2;
         let carrier = self.carrier;
         let txn = self.txn()?;
+        // Never the carrier (MV22).
         let mut pages: Vec<u32> = txn
             .dirty
             .iter()
@@ -325,7 +326,7 @@ impl Core {
 
     /// Undoes on disk what was spilled; new pages are in no tree. First the pages of the base are
     /// flushed, and the header's floor covers them. So a crash can distinguish the pages of this
-    /// transaction from the base.
+    /// transaction from the base (MV12).
     fn undo_spills(&mut self) -> Result<()> {
         let double = self.double;
         let txn = self.txn()?;

@@ -84,6 +84,10 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     scratch_dir: Option<PathBuf>,
 
+    /// Also write each mode's map into this directory, as matrix-MODE.svg
+    #[arg(long, value_name = "DIR")]
+    pictures: Option<PathBuf>,
+
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -127,11 +131,19 @@ pub fn run(args: &Args) -> Outcome {
         return Ok(ExitCode::SUCCESS);
     }
     args.output.check()?;
+    // A long run does not end with a directory that cannot be made.
+    if let Some(directory) = &args.pictures {
+        fs::create_dir_all(directory)
+            .map_err(|error| format!("--pictures {}: {error}", directory.display()))?;
+    }
     interrupt::install()?;
     let report = measure_all(args, &cells)?;
     let table = || show::text(&report, &cells);
     args.output
         .show(&report, table, || show::page(&report, &cells))?;
+    if let Some(directory) = &args.pictures {
+        show::save_pictures(&report, &cells, directory)?;
+    }
     for problem in &report.problems {
         eprintln!("onewrite-lab: {problem}");
     }

@@ -1,8 +1,10 @@
 //! The matrix as a heat map: on the terminal, and as a page with a picture for each mode.
 
+use std::path::Path;
+
 use onewrite_cli::html::{Page, Part, Section, Table};
 use onewrite_cli::text_table::TextTable;
-use onewrite_plot::{Cell as Drawn, Cells, Series, Shape, colors};
+use onewrite_plot::{Cell as Drawn, Cells, Picture, Series, Shape, colors};
 
 use super::Report;
 use super::grid::Cell;
@@ -119,10 +121,7 @@ pub fn page(report: &Report, cells: &[Cell]) -> Result<Page, String> {
     page.lead = Some(format!("{}.", sum(report)));
     page.problems = report.problems.clone();
     for mode in &report.modes {
-        let map = Map::of(report, cells, mode);
-        let picture = picture(mode, &map)
-            .draw()
-            .map_err(|error| error.to_string())?;
+        let picture = picture(report, cells, mode)?;
         let label = format!("cells: where {mode} is worse than stock wal");
         let part = Part::Picture(picture, label);
         page.sections.push(Section::new(mode, LEGEND, vec![part]));
@@ -131,7 +130,25 @@ pub fn page(report: &Report, cells: &[Cell]) -> Result<Page, String> {
     Ok(page)
 }
 
-fn picture(mode: &str, map: &Map<'_>) -> Cells {
+/// Each mode's picture as a file.
+pub fn save_pictures(report: &Report, cells: &[Cell], directory: &Path) -> Result<(), String> {
+    for mode in &report.modes {
+        let name = mode.replace([':', ',', '='], "-");
+        let path = directory.join(format!("matrix-{name}.svg"));
+        let saved = picture(report, cells, mode)?.save(&path);
+        saved.map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+fn picture(report: &Report, cells: &[Cell], mode: &str) -> Result<Picture, String> {
+    let map = Map::of(report, cells, mode);
+    drawing(mode, &map)
+        .draw()
+        .map_err(|error| error.to_string())
+}
+
+fn drawing(mode: &str, map: &Map<'_>) -> Cells {
     let kinds = [
         ("clear", colors::WAL_INDEX),
         ("undecided", colors::OTHER),

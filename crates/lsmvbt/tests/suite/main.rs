@@ -12,6 +12,7 @@ mod drive;
 mod flushes;
 mod full;
 mod kills;
+mod labels;
 mod map;
 mod marks;
 mod model;

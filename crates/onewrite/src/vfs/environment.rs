@@ -7,6 +7,7 @@ use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use super::SETTINGS;
 use crate::mode::words::{self, UnknownWord, Word};
 use crate::storage::has_raised_privileges;
 
@@ -162,12 +163,48 @@ pub fn sink() -> Result<Sink, UnknownWord> {
     }
 }
 
-/// An error for each variable of the whole process whose word is unknown.
+/// An error for each variable of the whole process whose word is unknown, or whose name is misspelt.
 pub fn unknown_words() -> impl Iterator<Item = String> {
     let found = [(MAKE_DEFAULT, makes_default().err()), (LOG, sink().err())];
     found
         .into_iter()
         .filter_map(|(variable, word)| Some(format!("{}: {}", variable.name, word?)))
+        .chain(misspelt_names())
+}
+
+/// The names of our variables begin with this.
+const PREFIX: &str = "ONEWRITE_";
+
+fn misspelt_names() -> impl Iterator<Item = String> {
+    let names: Vec<String> = match has_raised_privileges() {
+        true => Vec::new(),
+        false => env::vars_os()
+            .filter_map(|(name, _)| name.into_string().ok())
+            .filter(|name| name.starts_with(PREFIX))
+            .collect(),
+    };
+    names.into_iter().filter_map(|name| {
+        let meant = meant_by(&name)?;
+        Some(format!("{name}: no variable has this name: use {meant}"))
+    })
+}
+
+/// The variable that an unknown name is close to. Other programs have variables with our prefix,
+/// so a name that is close to none means none.
+fn meant_by(name: &str) -> Option<String> {
+    let known = || {
+        let settings = SETTINGS.iter().filter_map(|setting| setting.variable());
+        ALL.iter().map(|it| it.name.to_owned()).chain(settings)
+    };
+    if known().any(|it| it == name) {
+        return None;
+    }
+    let is_close = |it: &String| {
+        let letters = it.len() - PREFIX.len();
+        let wrong = strsim::osa_distance(name, it);
+        wrong <= 2 && 2 * wrong < letters
+    };
+    known().find(is_close)
 }
 
 /// The value of a variable. Bytes that are not UTF-8 belong to no word, and are replaced.
@@ -185,6 +222,31 @@ fn read(name: &str) -> Option<OsString> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_misspelt_name_means_the_closest_variable() {
+        for (name, meant) in [
+            ("ONEWRITE_SYNCHRONUS", Some("ONEWRITE_SYNCHRONOUS")),
+            ("ONEWRITE_JOURNALMODE", Some("ONEWRITE_JOURNAL_MODE")),
+            ("ONEWRITE_JOURNAL_MOED", Some("ONEWRITE_JOURNAL_MODE")),
+            ("ONEWRITE_LOGS", Some("ONEWRITE_LOG")),
+            ("ONEWRITE_LAB", None),
+            ("ONEWRITE_PRELOAD_LIBRARY", None),
+        ] {
+            assert_eq!(meant_by(name).as_deref(), meant, "{name}");
+        }
+    }
+
+    /// So a variable that is right is never taken for another.
+    #[test]
+    fn a_known_name_is_not_misspelt() {
+        for variable in &ALL {
+            assert_eq!(meant_by(variable.name), None);
+        }
+        for variable in SETTINGS.iter().filter_map(|it| it.variable()) {
+            assert_eq!(meant_by(&variable), None);
+        }
+    }
 
     #[test]
     fn the_log_goes_where_the_word_says() {

@@ -448,7 +448,7 @@ impl Setting {
         self.takes.values()
     }
 
-    fn variable(&self) -> Option<String> {
+    pub(super) fn variable(&self) -> Option<String> {
         self.in_environment
             .then(|| self.pragma.to_ascii_uppercase())
     }

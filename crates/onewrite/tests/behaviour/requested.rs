@@ -219,7 +219,7 @@ fn the_status_says_why_the_requested_mode_is_not_in_use() {
 #[test]
 fn words_that_mean_nothing_are_warnings_in_the_status() {
     let directory = tempfile::tempdir().expect("a directory");
-    let cases: [(&[(&str, &str)], &str); 8] = [
+    let cases: [(&[(&str, &str)], &str); 9] = [
         (
             &[("ONEWRITE_JOURNAL_MODE", "waldo")],
             "ONEWRITE_JOURNAL_MODE: unknown value 'waldo'",
@@ -250,6 +250,10 @@ fn words_that_mean_nothing_are_warnings_in_the_status() {
         (
             &[("ONEWRITE_UPGRADE_WAL", "1")],
             "ONEWRITE_UPGRADE_WAL: 1 needs a mode of onewrite in ONEWRITE_JOURNAL_MODE, which is not set",
+        ),
+        (
+            &[("ONEWRITE_SYNCHRONUS", "full")],
+            "ONEWRITE_SYNCHRONUS: no variable has this name: use ONEWRITE_SYNCHRONOUS",
         ),
         (&[("ONEWRITE_JOURNAL_MODE", "onewrite")], ""),
     ];

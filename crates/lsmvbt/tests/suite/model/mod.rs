@@ -3,7 +3,7 @@
 //!
 //! It shares no code with the engine. It is the oracle of the protocol. A run without any one rule
 //! ([`Mutant`]) must fail, which shows that the rule is needed. A run with all rules must not fail.
-//! `docs/lsmvbt.md` names the mutant next to each rule.
+//! `docs/lsmvbt.md` names the mutant next to each rule, and gives the rule the label that stands here.
 
 mod disk;
 mod recovery;
@@ -31,59 +31,59 @@ const MOST_LOST: usize = 4;
 /// A rule of the protocol that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutant {
-    /// The commit record names no pages.
+    /// MV1: The commit record names no pages.
     NoList,
-    /// It names versions instead of checksums.
+    /// MV2: It names versions instead of checksums.
     NoChecksum,
-    /// A broken commit falls back to the version before it instead of the highest `base`.
+    /// MV3: A broken commit falls back to the version before it instead of the highest `base`.
     PreviousVersion,
-    /// Recovery undoes nothing.
+    /// MV4: Recovery undoes nothing.
     NoUndo,
-    /// After recovery, the version numbers of broken commits are used again.
+    /// MV5: After recovery, the version numbers of broken commits are used again.
     ReuseVersions,
-    /// A page can be used again in the transaction that frees it.
+    /// MV6: A page can be used again in the transaction that frees it.
     ReuseAtOnce,
-    /// A page can be used again before the transaction that freed it is durable.
+    /// MV7: A page can be used again before the transaction that freed it is durable.
     ReuseBeforeDurable,
-    /// Garbage collection keeps what the transaction itself sees instead of what its base sees.
+    /// MV8: Garbage collection keeps what the transaction itself sees instead of what its base sees.
     CollectBase,
-    /// Garbage collection does not keep the newest durable version.
+    /// MV9: Garbage collection does not keep the newest durable version.
     CollectDurable,
-    /// An owner goes as soon as no view sees it, not when the oldest view has passed its end.
+    /// MV10: An owner goes as soon as no view sees it, not when the oldest view has passed its end.
     OwnersByLifetime,
-    /// Moved entries free pages as killed ones do.
+    /// MV11: Moved entries free pages as killed ones do.
     MovedFrees,
-    /// A transaction that was spilled and rolled back is not undone on disk.
+    /// MV12: A transaction that was spilled and rolled back is not undone on disk.
     NoUndoOfSpills,
-    /// Where marks must be flushed before their pages, they are not.
+    /// MV13: Where marks must be flushed before their pages, they are not.
     NoFlushOfMarks,
-    /// Pages may have versions that no durable header reserves.
+    /// MV15: Pages may have versions that no durable header reserves.
     BeyondReserved,
-    /// Recovery goes on with the number after the newest that it sees.
+    /// MV16: Recovery goes on with the number after the newest that it sees.
     ReuseLostVersions,
-    /// Pages that a lost version wrote last are read as they are.
+    /// MV17: Pages that a lost version wrote last are read as they are.
     BelieveLost,
-    /// Headers forget the lost versions.
+    /// MV18: Headers forget the lost versions.
     ForgetLost,
-    /// Pages of a commit count where no header marks them.
+    /// MV14: Pages of a commit count where no header marks them.
     CountUnmarked,
-    /// The first header after a recovery leaves lost versions above the floor.
+    /// MV19: The first header after a recovery leaves lost versions above the floor.
     FloorBelowLost,
-    /// Without a flush after each commit, the record names only its own commit's pages.
+    /// MV20: Without a flush after each commit, the record names only its own commit's pages.
     RecordOfOneCommit,
-    /// The page with the newest record is not the last one that the next commit writes.
+    /// MV21: The page with the newest record is not the last one that the next commit writes.
     RecordInTheMiddle,
-    /// It may be spilled.
+    /// MV22: It may be spilled.
     RecordSpilled,
-    /// A page of any later version counts as a page of the commit before the broken one.
+    /// MV23: A page of any later version counts as a page of the commit before the broken one.
     AnyLaterPage,
-    /// The recovered state is not flushed before the next write.
+    /// MV24: The recovered state is not flushed before the next write.
     NoFlushOfFound,
-    /// Recovery does not flush what it has undone before it writes the header.
+    /// MV25: Recovery does not flush what it has undone before it writes the header.
     NoFlushOfUndone,
-    /// Double: pages are written in place before their slot has been flushed.
+    /// MV26: Double: pages are written in place before their slot has been flushed.
     NoFlushOfSlot,
-    /// Double: recovery redoes the newer slot only.
+    /// MV27: Double: recovery redoes the newer slot only.
     RedoOneSlot,
 }
 
