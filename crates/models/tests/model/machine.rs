@@ -441,8 +441,9 @@ impl Connection {
 
     fn write_frames(&mut self, index: &mut Index, frames: u32) -> Result<(), LogError> {
         let before = Some(index.view());
+        let view = || before;
         if !index.begun {
-            self.writer.write(&index.header.bytes, 0, before)?;
+            self.writer.write(&index.header.bytes, 0, &view)?;
             index.begun = true;
         }
         for left in (0..frames).rev() {
@@ -452,8 +453,8 @@ impl Connection {
             let number = PageNo(frame.0);
             let header = FrameHeader::build(number, commit, &index.header, index.checksum, &page);
             let at = self.machine.page.frame_range(frame).start;
-            self.writer.write(&header.to_bytes(), at, before)?;
-            self.writer.write(&page, at + 24, before)?;
+            self.writer.write(&header.to_bytes(), at, &view)?;
+            self.writer.write(&page, at + 24, &view)?;
             (index.last, index.checksum) = (frame, header.checksum);
         }
         self.writer.sync(before, &|| true)

@@ -12,13 +12,14 @@ use crate::storage::Durability;
 use crate::wal::IndexView;
 
 impl Writer {
-    /// Called after each `xWrite` of the log. `alone_in_transaction` as for [`Writer::sync`].
+    /// Called after each `xWrite` of the log. `view` as for [`Writer::write`], `alone_in_transaction` as
+    /// for [`Writer::sync`].
     ///
     /// # Errors
     /// As for [`Writer::sync`].
     pub fn hold_floor(
         &mut self,
-        index: Option<IndexView>,
+        view: &dyn Fn() -> Option<IndexView>,
         alone_in_transaction: &dyn Fn() -> bool,
     ) -> Result<(), LogError> {
         let commit = self.transaction.commit;
@@ -30,7 +31,7 @@ impl Writer {
             return Ok(());
         }
         self.log.shared().note_committer(self.committer);
-        self.sync_commit(index, alone_in_transaction)?;
+        self.sync_commit(view(), alone_in_transaction)?;
         self.owes_sync = false;
         Ok(())
     }

@@ -346,7 +346,9 @@ impl Writer {
         Some(Salts(array(&header[8..16])))
     }
 
-    /// `xWrite`: some bytes of SQLite's log.
+    /// `xWrite`: some bytes of SQLite's log. `view` reads the wal-index's header and verifies it. Few of
+    /// a transaction's writes need that, and each finds the same: the connection has the write lock,
+    /// so nobody publishes anything meanwhile.
     ///
     /// # Errors
     /// The log is poisoned or full; an I/O error; bytes where SQLite writes none.
@@ -354,7 +356,7 @@ impl Writer {
         &mut self,
         data: &[u8],
         offset: u64,
-        index: Option<IndexView>,
+        view: &dyn Fn() -> Option<IndexView>,
     ) -> Result<(), LogError> {
         self.log.check_poison()?;
         if offset == 0 && data.len() == wal::HEADER_BYTES {
@@ -369,7 +371,7 @@ impl Writer {
                 .ok_or_else(|| self.unexpected(offset, data))?;
             let n = rest.len().min(page.frame_bytes() - within);
             let (piece, behind) = rest.split_at(n);
-            self.write_piece(frame, within, piece, index)?;
+            self.write_piece(frame, within, piece, view)?;
             rest = behind;
             at += n as u64;
         }
@@ -440,13 +442,14 @@ impl Writer {
         frame: FrameNo,
         within: usize,
         piece: &[u8],
-        index: Option<IndexView>,
+        view: &dyn Fn() -> Option<IndexView>,
     ) -> Result<(), LogError> {
         if self.transaction.is_under_way() && self.is_out(frame) {
             // In exclusive mode the next transaction begins without notice after a failed commit.
             self.end_transaction();
         }
         if !self.transaction.is_under_way() {
+            let index = view();
             let salts = match (self.header, index) {
                 (Some(header), _) => Some(Salts(array(&header[16..24]))),
                 (None, Some(index)) => Some(index.salts),
@@ -456,7 +459,7 @@ impl Writer {
             self.check_stock_tail(index);
         }
         if !self.run.contains(frame) {
-            self.collect(frame, within, index)?;
+            self.collect(frame, within, view)?;
         }
         self.run_is_out = false;
         let page = self.log.geometry().page();
@@ -486,7 +489,7 @@ impl Writer {
             self.run.truncate(frame.plus(1));
             let is_sealed = self.run.is_sealed(frame);
             if let Some(from) = self.unfinished.left_by(frame, is_sealed) {
-                return self.seal_commit(from, frame, index);
+                return self.seal_commit(from, frame, view());
             }
             let is_synced = self.transaction.phase.is_synced();
             self.owes_sync |= self.config.floor != Floor::None && !is_synced;
@@ -520,7 +523,7 @@ impl Writer {
         &mut self,
         frame: FrameNo,
         within: usize,
-        index: Option<IndexView>,
+        view: &dyn Fn() -> Option<IndexView>,
     ) -> Result<(), LogError> {
         let is_new = frame > self.transaction.live_until && within == 0;
         let mut present = Vec::new();
@@ -528,7 +531,7 @@ impl Writer {
             present = bytes;
         } else if !is_new {
             present.resize(self.log.geometry().page().frame_bytes(), 0);
-            self.read_whole_frame(frame, &mut present, index)?;
+            self.read_whole_frame(frame, &mut present, view())?;
         }
         if !self.run.accepts(frame) || self.run.len() >= MAX_RUN_BYTES {
             self.spill()?;

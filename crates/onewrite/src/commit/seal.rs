@@ -158,7 +158,7 @@ impl Writer {
             let head = FrameHeader::parse(&array(head));
             let head = FrameHeader::build(head.page, head.commit_pages, &header, sum, page);
             sum = head.checksum;
-            self.write_piece(frame, 0, &head.to_bytes(), index)?;
+            self.write_piece(frame, 0, &head.to_bytes(), &|| index)?;
         }
         Ok(sum)
     }

@@ -349,8 +349,10 @@ impl Writer {
             .headers
             .as_ref()
             .filter(|headers| headers.offset == last);
+        let kept = self.stock_tail.take().map(|tail| tail.block);
         self.stock_tail = header.and_then(|header| {
-            let mut block = AlignedBuf::new();
+            let mut block = kept.unwrap_or_default();
+            block.clear();
             block.extend_from_slice(match headers {
                 Some(headers) => headers.bytes.as_slice(),
                 None => {

@@ -13,7 +13,7 @@
 use std::array;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-use super::{Checksum, FrameNo, Salts, checksum};
+use super::{Checksum, FrameNo, Salts};
 
 /// Words of the two headers and of the words for checkpoints.
 pub const INDEX_WORDS: usize = 34;
@@ -88,6 +88,12 @@ impl<'a> WalIndex<'a> {
     /// ignored: it could name a generation that never existed.
     pub fn view(&self) -> Option<IndexView> {
         for _ in 0..LOOKS {
+            let first = IndexHeader {
+                words: self.read(0),
+            };
+            if first.is_whole() {
+                return Some(first.view());
+            }
             let copies = self.copies();
             if let Some(whole) = copies.iter().find(|copy| copy.is_whole()) {
                 return Some(whole.view());
@@ -228,11 +234,11 @@ impl IndexHeader {
 
     /// SQLite's checksum of the words before it, in this machine's byte order.
     fn checksum(&self) -> Checksum {
-        let mut bytes = [0; 4 * word::CHECKSUM.start];
-        for (bytes, word) in bytes.chunks_exact_mut(4).zip(self.words) {
-            bytes.copy_from_slice(&word.to_ne_bytes());
-        }
-        checksum(cfg!(target_endian = "big"), [0, 0], &bytes)
+        let pairs = self.words[..word::CHECKSUM.start].chunks_exact(2);
+        pairs.fold([0, 0], |[s1, s2], pair| {
+            let s1 = pair[0].wrapping_add(s1).wrapping_add(s2);
+            [s1, pair[1].wrapping_add(s2).wrapping_add(s1)]
+        })
     }
 
     /// Whether `isInit` is set and the checksum is right: the header is not being written.
@@ -275,6 +281,22 @@ mod tests {
         let index = WalIndex::new(&words);
         WritableIndex(index).publish(&header.summed());
         words
+    }
+
+    #[test]
+    fn the_checksum_of_the_words_is_that_of_their_bytes() {
+        let mut header = IndexHeader {
+            words: [0; HEADER_WORDS],
+        };
+        for (word, n) in header.words.iter_mut().zip(1..) {
+            *word = 0x9e37_79b9u32.wrapping_mul(n);
+        }
+        let bytes: Vec<u8> = header.words[..word::CHECKSUM.start]
+            .iter()
+            .flat_map(|word| word.to_ne_bytes())
+            .collect();
+        let of_bytes = crate::wal::checksum(cfg!(target_endian = "big"), [0, 0], &bytes);
+        assert_eq!(header.checksum(), of_bytes);
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl Stock {
 
     pub fn write(&mut self, bytes: &[u8], at: u64) {
         let before = Some(self.published);
-        self.writer.write(bytes, at, before).expect("a write");
+        self.writer.write(bytes, at, &|| before).expect("a write");
     }
 
     pub fn page_of(frame: u32) -> [u8; PAGE_BYTES] {

@@ -94,21 +94,21 @@ impl Bases {
     pub fn add(
         &mut self,
         salts: Salts,
-        wholes: Vec<(PageNo, WholeFrame)>,
-        differences: Vec<(PageNo, usize)>,
+        wholes: &[(PageNo, WholeFrame)],
+        differences: &[(PageNo, usize)],
     ) {
         if self.salts != Some(salts) || self.frames.len() > MAX_BASES {
             self.frames.clear();
             self.recent = [None; RECENT];
             self.salts = Some(salts);
         }
-        for (_, whole) in &wholes {
+        for (_, whole) in wholes {
             self.recent.rotate_right(1);
             self.recent[0] = Some(whole.frame);
         }
-        self.frames.extend(wholes);
+        self.frames.extend(wholes.iter().copied());
         for (page, bytes) in differences {
-            if let Some(whole) = self.frames.get_mut(&page) {
+            if let Some(whole) = self.frames.get_mut(page) {
                 whole.difference_bytes += bytes;
                 whole.differences += 1;
             }
@@ -125,23 +125,15 @@ mod tests {
         let (salts, page) = (Salts([1; 8]), PageNo(3));
         let mut bases = Bases::default();
         let mean = |bases: &Bases| bases.frames[&page].mean_bytes();
-        bases.add(
-            salts,
-            vec![(page, WholeFrame::new(FrameNo(1), 1000))],
-            vec![],
-        );
+        bases.add(salts, &[(page, WholeFrame::new(FrameNo(1), 1000))], &[]);
         assert_eq!(mean(&bases), 1000);
-        bases.add(salts, vec![], vec![(page, 100)]);
+        bases.add(salts, &[], &[(page, 100)]);
         assert_eq!(mean(&bases), 550);
-        bases.add(salts, vec![], vec![(page, 200)]);
+        bases.add(salts, &[], &[(page, 200)]);
         assert_eq!(mean(&bases), 1300 / 3);
-        bases.add(
-            salts,
-            vec![(page, WholeFrame::new(FrameNo(4), 900))],
-            vec![],
-        );
+        bases.add(salts, &[(page, WholeFrame::new(FrameNo(4), 900))], &[]);
         assert_eq!(mean(&bases), 900);
-        bases.add(Salts([2; 8]), vec![], vec![(page, 100)]);
+        bases.add(Salts([2; 8]), &[], &[(page, 100)]);
         assert!(bases.frames.is_empty());
     }
 }

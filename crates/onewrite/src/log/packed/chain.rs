@@ -49,6 +49,11 @@ impl Position {
         self.0 >> Position::LENGTH_BITS
     }
 
+    /// The position of the same record, so many bytes further.
+    pub fn moved_by(self, bytes: u64) -> Position {
+        Position::at(self.offset() + bytes, self.bytes())
+    }
+
     /// Its length in bytes.
     pub fn bytes(self) -> usize {
         (self.0 & ((1 << Position::LENGTH_BITS) - 1)) as usize

@@ -32,7 +32,6 @@ mod window;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io;
-use std::ops::Range;
 use std::sync::PoisonError;
 
 use serde::Serialize;
@@ -48,6 +47,7 @@ use bases::{Bases, Known};
 use batch::{Batch, Begin, Blocks};
 use chain::{Chain, Link, Position};
 use packer::Packer;
+use packing::Lists;
 pub use packing::{LastBatch, Packing};
 pub use record::Form;
 use record::{Kind, Record};
@@ -284,7 +284,8 @@ impl Packed {
         self.chain_mut().publish(last);
         if let Some(packing) = packing {
             self.bases()
-                .add(packing.salts, packing.wholes, packing.differences);
+                .add(packing.salts, &packing.wholes, &packing.differences);
+            packing.end();
         }
     }
 
@@ -315,17 +316,21 @@ impl Packed {
         if self.form == Form::Packed && packer.has_hope() {
             effort::within_budget(how, || packer.tighten(run.frames));
         }
-        let mut records = vec![0; self.form.head_bytes()];
-        let written = packer.write(run.frames, &mut records);
-        let bytes = records.len() as u64;
+        out.clear();
+        out.resize_zeroed(self.form.head_bytes());
+        let mut lists = Lists::take();
+        packer.write(run.frames, out, &mut lists);
+        let bytes = out.len() as u64;
         let offset = self.chain().begin_of(begin, run.first, bytes);
-        let position = |at: Range<usize>| Position::at(offset + at.start as u64, at.len());
+        for position in &mut lists.positions {
+            *position = position.moved_by(offset);
+        }
         let mut link = Link {
             first: run.first,
-            positions: written.into_iter().map(position).collect(),
+            positions: lists.positions,
             bases: Vec::new(),
             ends_transaction: run.ends_transaction,
-            offset: offset + records.len() as u64,
+            offset: offset + bytes,
             sequence: tail.sequence,
             crc: tail.crc,
         };
@@ -341,23 +346,21 @@ impl Packed {
                 first: run.first,
                 frames: link.positions.len() as u32,
                 ends_transaction: run.ends_transaction,
-                record_bytes: (records.len() - batch::HEADER_BYTES) as u32,
+                record_bytes: (out.len() - batch::HEADER_BYTES) as u32,
                 crc: 0,
             };
-            link.crc = batch.seal(&mut records);
+            link.crc = batch.seal(out);
             link.sequence = batch.sequence;
             link.offset = batch.end_at(offset);
         }
-        out.clear();
-        out.extend_from_slice(&records);
-        self.count(run.frames.len(), records.len(), &packer, begun);
+        self.count(run.frames.len(), out.len(), &packer, begun);
         let packing = Packing {
             offset,
             after: tail,
             link,
             salts: run.salts,
-            wholes: packer.wholes(),
-            differences: packer.differences(),
+            wholes: lists.wholes,
+            differences: lists.differences,
         };
         if self.form == Form::Packed {
             packing.fill_block(out);

@@ -16,11 +16,14 @@ use std::time::Instant;
 
 use super::bases::{Known, WholeFrame};
 use super::batch::Blocks;
+use super::chain::Position;
 use super::codec::{self, Method};
+use super::packing::Lists;
 use super::record::{Form, Kind, Record};
 use super::{batch, ranges};
 use crate::log::memory::FrameMemory;
 use crate::mode::{Compressing, Compression, Differences};
+use crate::storage::AlignedBuf;
 use crate::sync::with_kept;
 use crate::wal::{FRAME_HEADER_BYTES, FrameNo, PageNo, PageSize, array, be32};
 
@@ -54,6 +57,8 @@ struct Item {
     data: Range<usize>,
     /// The bytes that the page took when it was last whole, if its ranges take more than they should.
     worn: Option<usize>,
+    /// How tightening goes back to store it: its kind and its data.
+    best: (Kind, Range<usize>),
 }
 
 /// The memory that a packer works in. It is kept for the thread's next run, so that a commit need not allocate
@@ -61,6 +66,8 @@ struct Item {
 #[derive(Default)]
 struct Room {
     items: Vec<Item>,
+    /// The items' indices, the largest first, below what they are sorted by.
+    order: Vec<u64>,
     data: Vec<u8>,
     scratch: Vec<u8>,
     base: Vec<u8>,
@@ -68,7 +75,13 @@ struct Room {
 
 thread_local! {
     static ROOM: RefCell<Room> = const {
-        RefCell::new(Room { items: Vec::new(), data: Vec::new(), scratch: Vec::new(), base: Vec::new() })
+        RefCell::new(Room {
+            items: Vec::new(),
+            order: Vec::new(),
+            data: Vec::new(),
+            scratch: Vec::new(),
+            base: Vec::new(),
+        })
     };
 }
 
@@ -166,6 +179,7 @@ impl<'a> Packer<'a> {
             page: number,
             supersedes,
             kind,
+            best: (kind, data.clone()),
             data,
             worn,
         });
@@ -321,60 +335,66 @@ impl<'a> Packer<'a> {
         (2..=MAX_TIGHT_BLOCKS).contains(&self.blocks())
     }
 
-    /// The items' indices. Sorts plain numbers, because each kind of key would take 13 KiB of code.
-    fn largest_first(&self) -> Vec<usize> {
+    /// Sets the order of the items. Sorts plain numbers, because each kind of key would take 13 KiB of
+    /// code.
+    fn largest_first(&self, order: &mut Vec<u64>) {
         let smallness = |item: &Item| u64::from(u32::MAX) - item.data.len() as u64;
         let items = (0u64..).zip(&self.room.items);
-        let mut keys: Vec<u64> = items.map(|(i, item)| smallness(item) << 32 | i).collect();
-        keys.sort_unstable();
-        keys.into_iter().map(|key| key as u32 as usize).collect()
+        order.clear();
+        order.extend(items.map(|(i, item)| smallness(item) << 32 | i));
+        order.sort_unstable();
     }
 
     /// Spends more time where that may save a block; `frames` are those added.
     pub fn tighten(&mut self, frames: &[u8]) {
         let before = self.blocks();
         let begun = Instant::now();
-        let pages = frames.chunks_exact(self.page.frame_bytes());
-        let pages: Vec<&[u8]> = pages.map(|frame| &frame[FRAME_HEADER_BYTES..]).collect();
-        let order = self.largest_first();
-        let mut best = (before, self.held());
+        let frame_bytes = self.page.frame_bytes();
+        let mut order = std::mem::take(&mut self.room.order);
+        self.largest_first(&mut order);
+        let mut best = before;
+        self.note_best();
         let mut budget = Budget {
             tries: MAX_TRIES,
             looks: MAX_LOOKS,
         };
         for means in [Means::Itself, Means::ItsBase, Means::Others] {
-            for (tried, &i) in order.iter().enumerate() {
-                let is_worth_it = best.0 > 1
+            for (tried, &key) in order.iter().enumerate() {
+                let i = index_of(key);
+                let is_worth_it = best > 1
                     && self.room.items[i].data.len() >= SMALL_RECORD
                     && self.may_save_a_block(&order[tried..], &order, means);
-                if let Some(page) = pages.get(i).filter(|_| is_worth_it) {
+                let page = frames.get(self.in_run_at(i * frame_bytes));
+                if let Some(page) = page.filter(|_| is_worth_it) {
                     self.tighten_item(i, page, means, &mut budget);
                 }
                 let blocks = self.blocks();
-                if blocks < best.0 {
-                    best = (blocks, self.held());
+                if blocks < best {
+                    best = blocks;
+                    self.note_best();
                 }
             }
         }
         // A step that saved nothing is undone: whole pages, and those that are quick to read, are
         // better then.
-        for (item, (kind, data)) in self.room.items.iter_mut().zip(best.1) {
-            (item.kind, item.data) = (kind, data);
+        for item in &mut self.room.items {
+            (item.kind, item.data) = item.best.clone();
         }
+        self.room.order = order;
         self.tightened = Tightened {
             tried: 1,
-            blocks_saved: before.saturating_sub(best.0) as u64,
+            blocks_saved: before.saturating_sub(best) as u64,
             nanos: u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX),
         };
     }
 
     /// Whether zstd is likely to save a block, by these means on these records, and by the next
     /// means on all. The gain from other pages is unknown in advance.
-    fn may_save_a_block(&self, left: &[usize], all: &[usize], means: Means) -> bool {
-        let hope_of = |records: &[usize], means| -> usize {
+    fn may_save_a_block(&self, left: &[u64], all: &[u64], means: Means) -> bool {
+        let hope_of = |records: &[u64], means| -> usize {
             records
                 .iter()
-                .map(|&i| hope(&self.room.items[i], means))
+                .map(|&key| hope(&self.room.items[index_of(key)], means))
                 .sum()
         };
         let hoped_for = match means {
@@ -390,26 +410,28 @@ impl<'a> Packer<'a> {
         self.batch_bytes().div_ceil(batch::BLOCK_BYTES as usize)
     }
 
-    /// How every page is stored now.
-    fn held(&self) -> Vec<(Kind, Range<usize>)> {
-        let items = self.room.items.iter();
-        items.map(|item| (item.kind, item.data.clone())).collect()
+    /// The way in which every page is stored now is the best so far.
+    fn note_best(&mut self) {
+        for item in &mut self.room.items {
+            item.best = (item.kind, item.data.clone());
+        }
     }
 
     /// Tries to make one record smaller, if these means apply to it.
     fn tighten_item(&mut self, i: usize, page: &[u8], means: Means, budget: &mut Budget) {
-        let bases: Vec<Option<FrameNo>> = match (means, self.room.items[i].kind) {
-            (Means::Itself, Kind::Stored | Kind::Whole(Method::Lz4)) => vec![None],
+        // Alone or from one frame, or from each of several.
+        let (one, has_others) = match (means, self.room.items[i].kind) {
+            (Means::Itself, Kind::Stored | Kind::Whole(Method::Lz4)) => (Some(None), false),
             (Means::ItsBase, Kind::Delta(Method::Lz4, base) | Kind::Ranges(base)) => {
-                vec![Some(base)]
+                (Some(Some(base)), false)
             }
-            (Means::Others, Kind::Stored | Kind::Whole(_)) => match self.how.differences {
-                Differences::Held => self.known.recent_wholes().map(Some).collect(),
-                Differences::None => Vec::new(),
-            },
-            _ => Vec::new(),
+            (Means::Others, Kind::Stored | Kind::Whole(_)) => {
+                (None, self.how.differences == Differences::Held)
+            }
+            _ => (None, false),
         };
-        for base in bases {
+        let others = self.known.recent_wholes().filter(|_| has_others);
+        for base in one.into_iter().chain(others.map(Some)) {
             if means == Means::Others && !self.is_like(i, page, base, budget) {
                 continue;
             }
@@ -455,10 +477,11 @@ impl<'a> Packer<'a> {
         found.is_some_and(|data| data.len() < worth_referring(now))
     }
 
-    /// Appends the records to `out`; `frames` are those added. Returns the range of each.
-    pub fn write(&self, frames: &[u8], out: &mut Vec<u8>) -> Vec<Range<usize>> {
-        out.reserve_exact(self.batch_bytes());
-        let write = |item: &Item| {
+    /// Appends the records to `out`, and what they are to `lists`; positions count from the start of
+    /// `out`. `frames` are those added.
+    pub fn write(&self, frames: &[u8], out: &mut AlignedBuf, lists: &mut Lists) {
+        out.reserve(self.batch_bytes());
+        for item in &self.room.items {
             let from = out.len();
             let data = match item.kind {
                 Kind::Stored => &frames[item.data.clone()],
@@ -479,24 +502,16 @@ impl<'a> Packer<'a> {
                 item.supersedes,
                 data,
             );
-            from..out.len()
-        };
-        self.room.items.iter().map(write).collect()
-    }
-
-    /// The frames that later differences may refer to.
-    pub fn wholes(&self) -> Vec<(PageNo, WholeFrame)> {
-        let wholes = self.room.items.iter().filter(|item| !item.is_difference());
-        let entry = |item: &Item| (item.page, WholeFrame::new(item.frame, item.data.len()));
-        wholes.map(entry).collect()
-    }
-
-    /// The pages that are differences, and their bytes.
-    pub fn differences(&self) -> Vec<(PageNo, usize)> {
-        let differences = self.room.items.iter().filter(|item| item.is_difference());
-        differences
-            .map(|item| (item.page, item.data.len()))
-            .collect()
+            let position = Position::at(from as u64, out.len() - from);
+            lists.positions.push(position);
+            match item.is_difference() {
+                true => lists.differences.push((item.page, data.len())),
+                // Later differences may refer to it.
+                false => lists
+                    .wholes
+                    .push((item.page, WholeFrame::new(item.frame, data.len()))),
+            }
+        }
     }
 
     /// The number of records that are differences.
@@ -515,6 +530,7 @@ impl Drop for Packer<'_> {
         room.items.clear();
         room.data.clear();
         room.items.shrink_to(KEPT_BYTES / size_of::<Item>());
+        room.order.shrink_to(KEPT_BYTES / size_of::<u64>());
         room.data.shrink_to(KEPT_BYTES);
         with_kept(&ROOM, |kept| *kept = room);
     }
@@ -524,6 +540,11 @@ impl Item {
     fn is_difference(&self) -> bool {
         self.kind.base().is_some()
     }
+}
+
+/// The item of a key in the order of items.
+fn index_of(key: u64) -> usize {
+    key as u32 as usize
 }
 
 /// A page that refers to another cannot itself be referred to, so it must be worth it. Returns the

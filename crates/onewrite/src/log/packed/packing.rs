@@ -1,11 +1,50 @@
 //! A run of frames, laid out for the log's end, before it is written. Called by [`super`], and by
 //! `commit` for a batch whose block was closed meanwhile.
 
+use std::cell::RefCell;
+
 use super::bases::WholeFrame;
 use super::batch::{self, Begin};
 use super::chain::{Link, Position, Tail};
 use crate::storage::AlignedBuf;
+use crate::sync::with_kept;
 use crate::wal::{PageNo, Salts};
+
+/// The entries of a list that a thread keeps room for.
+const KEPT_ENTRIES: usize = 1024;
+
+thread_local! {
+    /// The lists of the thread's last run, so that a commit allocates none.
+    static LISTS: RefCell<Lists> = const {
+        RefCell::new(Lists { positions: Vec::new(), wholes: Vec::new(), differences: Vec::new() })
+    };
+}
+
+/// The lists of a run.
+#[derive(Debug, Default)]
+pub(super) struct Lists {
+    pub(super) positions: Vec<Position>,
+    pub(super) wholes: Vec<(PageNo, WholeFrame)>,
+    /// The pages that are differences, and their bytes.
+    pub(super) differences: Vec<(PageNo, usize)>,
+}
+
+impl Lists {
+    /// Empty lists.
+    pub(super) fn take() -> Lists {
+        with_kept(&LISTS, std::mem::take)
+    }
+
+    fn give_back(mut self) {
+        self.positions.clear();
+        self.wholes.clear();
+        self.differences.clear();
+        self.positions.shrink_to(KEPT_ENTRIES);
+        self.wholes.shrink_to(KEPT_ENTRIES);
+        self.differences.shrink_to(KEPT_ENTRIES);
+        with_kept(&LISTS, |kept| *kept = self);
+    }
+}
 
 /// Frames laid out for the log's end. They are part of the log once they are written.
 #[derive(Debug)]
@@ -38,6 +77,16 @@ impl LastBatch {
 }
 
 impl Packing {
+    /// It is published, and no longer needed.
+    pub(super) fn end(self) {
+        Lists {
+            positions: self.link.positions,
+            wholes: self.wholes,
+            differences: self.differences,
+        }
+        .give_back();
+    }
+
     /// This batch.
     pub fn last(&self) -> LastBatch {
         LastBatch {
@@ -51,7 +100,7 @@ impl Packing {
         let offset = Begin::Block.after(self.after.offset);
         let further = offset - self.offset;
         for position in &mut self.link.positions {
-            *position = Position::at(position.offset() + further, position.bytes());
+            *position = position.moved_by(further);
         }
         self.link.offset += further;
         self.offset = offset;

@@ -24,6 +24,7 @@
 
 use super::codec::{self, Method};
 use super::ranges;
+use crate::storage::AlignedBuf;
 use crate::wal::{FRAME_HEADER_BYTES, FrameHeader, FrameNo, PageNo, PageSize, Salts, array, be32};
 
 /// How a record stores its page.
@@ -214,7 +215,7 @@ impl Record {
 
     /// Appends a record to `out`, with SQLite's header, and data as `kind` says.
     pub fn append(
-        out: &mut Vec<u8>,
+        out: &mut AlignedBuf,
         form: Form,
         header: &[u8; FRAME_HEADER_BYTES],
         kind: Kind,
@@ -291,7 +292,7 @@ mod tests {
             ] {
                 for supersedes in [None, Some(FrameNo(2))] {
                     for of in [salts, Salts([0; 8])] {
-                        let mut out = Vec::new();
+                        let mut out = AlignedBuf::new();
                         let frame = header(of);
                         Record::append(&mut out, form, &frame.to_bytes(), kind, supersedes, &data);
                         let record = Record::parse(&out, form, page_size(), salts);
@@ -311,7 +312,7 @@ mod tests {
     fn lengths_and_numbers_that_cannot_be_are_no_record() {
         let salts = Salts([1; 8]);
         let parse = |kind, page: u32, data: &[u8]| {
-            let mut out = Vec::new();
+            let mut out = AlignedBuf::new();
             let mut frame = header(salts);
             frame.page = PageNo(page);
             Record::append(&mut out, Form::Packed, &frame.to_bytes(), kind, None, data);
@@ -341,7 +342,7 @@ mod tests {
         let salts = Salts([1; 8]);
         for form in [Form::Packed, Form::Compressed] {
             for kind in 6..16u8 {
-                let mut out = Vec::new();
+                let mut out = AlignedBuf::new();
                 let frame = header(salts);
                 Record::append(&mut out, form, &frame.to_bytes(), LZ4, None, &[1; 9]);
                 let at = form.header_bytes() - 4;

@@ -160,13 +160,13 @@ unsafe extern "C" fn log_write(
         {
             return failed(database, &e);
         }
-        let index = database.inner.index_view();
+        let view = || database.inner.index_view();
         let looks_rarely = database.looks_rarely();
         database.watched(Counts::Phases, || {
             with_writer(database, |writer| {
                 writer.looks_rarely = looks_rarely;
-                writer.write(data, offset as u64, index)?;
-                writer.hold_floor(index, &|| database.alone_in_transaction())
+                writer.write(data, offset as u64, &view)?;
+                writer.hold_floor(&view, &|| database.alone_in_transaction())
             })
         })
     })
