@@ -4,7 +4,7 @@
 //! device's time is counted, not measured: the same run gives the same time.
 
 use super::controllers::MapTo;
-use super::restart::{CUTS, Group, Restarted, groups};
+use super::restart::{Group, Restarted, groups};
 use super::trial::{AUTOCHECKPOINT, PAGE, Ran, WRITTEN};
 use crate::reproduce::outcome::{
     Difference, Kind, Predicted, Reason, Row, Shown, Side, Stated, explain_by,
@@ -221,12 +221,12 @@ pub fn restarts(restarts: &[Restarted]) -> Vec<Shown> {
             .filter(same)
             .filter_map(Group::median)
             .collect();
-        Some(restart(xftl.median()?, &others))
+        Some(restart(xftl.median()?, xftl.cuts(), &others))
     });
     shown.collect()
 }
 
-fn restart(xftl: &Restarted, others: &[&Restarted]) -> Shown {
+fn restart(xftl: &Restarted, cuts: usize, others: &[&Restarted]) -> Shown {
     let rows: Vec<Row> = others
         .iter()
         .flat_map(|other| restart_rows(xftl, other))
@@ -251,9 +251,11 @@ fn restart(xftl: &Restarted, others: &[&Restarted]) -> Shown {
         "restart",
         "restart after a power cut",
         format!(
-            "{}, {} MiB, medians of {CUTS} cuts, without the FTL's own part and with it",
+            "{}, {} MiB, medians of {cuts} power cuts, spread by the seed over {} transactions; without the FTL's own \
+             part and with it",
             xftl.controller.name(),
-            xftl.fullness.host_mib
+            xftl.fullness.host_mib,
+            xftl.transactions
         ),
         rows,
         differences.unwrap_or_default(),
