@@ -202,11 +202,18 @@ fn restarts_have_their_spread_and_the_ftl_s_own_part() {
     if !can_make(FileSystem::Ext4) || !std::path::Path::new("/dev/fuse").exists() {
         return;
     }
-    let document = xftl(&["restart", "--size", "96"]);
+    let document = xftl(&["restart", "--size", "96", "--count", "200", "--cuts", "2"]);
     let restarts = document["restarts"].as_array().expect("restarts");
-    assert_eq!(restarts.len(), 4 * 5, "modes, and cuts: {document}");
+    assert_eq!(restarts.len(), 4 * 2, "modes, and cuts: {document}");
     for one in restarts {
         assert!(one["ftl_ms"].as_f64().expect("a number") > 1.0, "{one}");
+    }
+    for cuts in restarts.chunks(2) {
+        let of = |cut: &Value, name: &str| cut[name].as_u64().expect("a number");
+        let half = of(&cuts[0], "operations") / 2;
+        let whole = of(&cuts[1], "operations");
+        assert!(of(&cuts[0], "cut") < half, "{cuts:?}");
+        assert!((half..whole).contains(&of(&cuts[1], "cut")), "{cuts:?}");
     }
     let figures = figures(&document);
     assert_eq!(figures.len(), 1);

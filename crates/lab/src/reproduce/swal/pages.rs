@@ -16,7 +16,7 @@ use onewrite_workload::plan::Op;
 use onewrite_workload::team::{self, Control};
 
 use super::data::{self, APPLICATIONS};
-use super::{GENERATED, length};
+use super::{AUTOCHECKPOINT, GENERATED, length};
 use crate::reproduce::experiment::Experiment;
 use crate::reproduce::outcome::{Kind, Predicted, Reason, Row, Shown, Side, explain};
 use onewrite_cli::interrupt;
@@ -62,13 +62,63 @@ pub struct Blocks {
     pub pages: f64,
     /// Each page compressed by itself.
     pub alone: f64,
-    /// The same with each page's previous version as its dictionary.
+    /// The same with differences from each page's last whole version, as `swal` stores them.
     pub with_differences: f64,
     /// All pages of a transaction compressed as one.
     pub together: f64,
     /// The first and the third with zstd.
     pub zstd_alone: f64,
     pub zstd_together: f64,
+}
+
+/// The shares of a page's own size, and of a page, up to which `swal` stores a difference. A page
+/// that differs more is stored whole again (`onewrite`'s `log::packed::packer`).
+const DIFFERENCE_PART: usize = 4;
+const SMALL_DIFFERENCE_PART: usize = 16;
+
+/// A page's last whole version, and its compressed size.
+struct Whole<'a> {
+    bytes: &'a [u8],
+    size: usize,
+}
+
+/// The pages that the logs hold whole, by file and number.
+#[derive(Default)]
+struct Wholes<'a> {
+    pages: BTreeMap<(usize, u32), Whole<'a>>,
+    /// Frames of each file's log.
+    frames: BTreeMap<usize, usize>,
+}
+
+impl<'a> Wholes<'a> {
+    /// A transaction is over. After a checkpoint its log begins again, and no difference refers to
+    /// what was there before.
+    fn end(&mut self, pages: &[LoggedPage]) {
+        let Some(file) = pages.first().map(|page| page.of.0) else {
+            return;
+        };
+        let frames = self.frames.entry(file).or_default();
+        *frames += pages.len();
+        if *frames >= AUTOCHECKPOINT as usize {
+            *frames = 0;
+            self.pages.retain(|(of, _), _| *of != file);
+        }
+    }
+
+    /// The size of a page that takes `own` bytes by itself: as a difference, or whole.
+    fn size(&mut self, page: &'a LoggedPage, own: usize, space: &mut [u8]) -> usize {
+        let base = self.pages.get(&page.of);
+        let difference = base.and_then(|base| {
+            let size = codec::compress(Method::Lz4, &page.bytes, Some(base.bytes), space)?;
+            let most = own.max(base.size) / DIFFERENCE_PART;
+            (size <= PAGE / SMALL_DIFFERENCE_PART || size < most).then_some(size)
+        });
+        difference.unwrap_or_else(|| {
+            let bytes = page.bytes.as_slice();
+            self.pages.insert(page.of, Whole { bytes, size: own });
+            own
+        })
+    }
 }
 
 /// Blocks a transaction by the compressed sizes of its pages. Each compressed piece has a header as
@@ -82,7 +132,7 @@ pub fn blocks(experiment: &Experiment<'_>, op: Op) -> Result<Blocks, String> {
 fn packed(logged: &Logged, count: f64) -> Blocks {
     let largest = logged.transactions.iter().map(Vec::len).max().unwrap_or(1);
     let mut space = vec![0; codec::space_for(PAGE * largest.max(1))];
-    let mut before: BTreeMap<(usize, u32), &[u8]> = BTreeMap::new();
+    let mut wholes = Wholes::default();
     let mut sum = Blocks::default();
     for pages in &logged.transactions {
         let mut size = |method, bytes: &[u8]| {
@@ -99,12 +149,11 @@ fn packed(logged: &Logged, count: f64) -> Blocks {
         sum.together += whole_blocks(size(Method::Lz4, &all));
         sum.zstd_together += whole_blocks(size(Method::Zstd, &all));
         let fewer = pages.iter().zip(&alone).map(|(page, alone)| {
-            let base = before.insert(page.of, &page.bytes);
-            let difference = base
-                .and_then(|base| codec::compress(Method::Lz4, &page.bytes, Some(base), &mut space));
-            difference.map_or(*alone, |size| (FRAME_HEADER_BYTES + size).min(*alone))
+            let own = alone - FRAME_HEADER_BYTES;
+            FRAME_HEADER_BYTES + wholes.size(page, own, &mut space)
         });
         sum.with_differences += whole_blocks(fewer.sum());
+        wholes.end(pages);
         sum.alone += whole_blocks(alone.iter().sum());
         sum.pages += pages.len() as f64;
     }
@@ -402,9 +451,45 @@ mod tests {
         };
         let blocks = packed(&logged, 2.0);
         assert_eq!((blocks.pages, blocks.alone), (2.0, 3.0));
-        // The second transaction's page is the previous version, unchanged.
+        // The second transaction's page is the last whole version, unchanged.
         assert_eq!(blocks.with_differences, 2.5);
         assert_eq!((blocks.together, blocks.zstd_together), (2.0, 2.0));
+    }
+
+    /// A page of a log with this many random bytes, of its own for each version.
+    fn version(random: usize, seed: u8) -> LoggedPage {
+        let mut state = u64::from(seed);
+        let mut bytes = vec![0; PAGE];
+        for byte in bytes.iter_mut().take(random) {
+            state = onewrite_common::random::mixed(state);
+            *byte = state as u8;
+        }
+        LoggedPage { of: (0, 1), bytes }
+    }
+
+    #[test]
+    fn a_page_that_changed_much_is_whole_again_and_the_next_difference_is_from_there() {
+        let mut space = vec![0; codec::space_for(PAGE)];
+        let mut wholes = Wholes::default();
+        let first = version(2_000, 1);
+        let little = {
+            let mut page = version(2_000, 1);
+            page.bytes[7] ^= 1;
+            page
+        };
+        let (other, again) = (version(2_000, 2), version(2_000, 2));
+        let mut size = |page| wholes.size(page, 2_010, &mut space);
+        assert_eq!(size(&first), 2_010);
+        assert!(size(&little) < 100);
+        assert_eq!(size(&other), 2_010);
+        assert!(size(&again) < 100);
+        // Planted: had the difference been from the version before, this would be small.
+        assert_eq!(size(&first), 2_010);
+        // A new log has nothing that a difference could refer to.
+        for _ in 0..AUTOCHECKPOINT {
+            wholes.end(std::slice::from_ref(&first));
+        }
+        assert_eq!(wholes.size(&first, 2_010, &mut space), 2_010);
     }
 
     #[test]

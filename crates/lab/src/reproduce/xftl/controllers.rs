@@ -147,6 +147,9 @@ pub enum Pages {
     Virtual,
 }
 
+/// The NAND of [`Controller::shape`].
+pub const NAND: &str = "openssd";
+
 /// The board's own pages.
 pub const BOARD_PAGES: Pages = Pages::Virtual;
 
@@ -326,7 +329,7 @@ impl Controller {
         }
         let (host, spare, table) = (host.to_string(), spare.to_string(), table.to_string());
         let (page_size, nand) = match pages {
-            Pages::Usual => ("8192", "openssd"),
+            Pages::Usual => ("8192", NAND),
             Pages::Virtual => ("32768", "openssd-virtual"),
         };
         let channels = self.dies.min(CHANNELS);

@@ -101,6 +101,10 @@ pub struct Device {
     #[arg(long, value_enum, value_delimiter = ',')]
     ftl: Vec<Ftl>,
 
+    /// Power cuts of each mode in the figure restart; the seed spreads them over the run
+    #[arg(long, value_name = "N", default_value_t = restart::CUTS, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    cuts: u32,
+
     /// Sizes of the figure `space` alone, in MiB, if no size is given; [`SIZES`] if there are none.
     #[arg(skip)]
     space: Vec<u32>,
@@ -320,6 +324,8 @@ fn run_figure(
                         controller: BOARD,
                         fullness,
                         updates: UPDATES,
+                        transactions: whole_cycles(asked, UPDATES),
+                        cuts: asked.device.cuts,
                         seed: asked.seed,
                     };
                     report
@@ -338,6 +344,13 @@ fn run_figure(
         }
     }
     Ok(())
+}
+
+/// Transactions that fill the WAL a whole number of times, so the run has its proper number of
+/// checkpoints.
+fn whole_cycles(asked: &Asked<'_>, updates: u32) -> u32 {
+    let count = asked.count.unwrap_or(TRANSACTIONS);
+    count.next_multiple_of(AUTOCHECKPOINT / updates)
 }
 
 /// The systems that a figure compares.
@@ -379,9 +392,7 @@ fn trials_on(asked: &Asked<'_>, figure: &'static str, usual: Fullness) -> Vec<Tr
         let op = Op::Partsupply;
         let name = format!("partsupply, {updates} pages");
         Trial {
-            // The WAL is filled a whole number of times, so the run has its proper number of
-            // checkpoints.
-            count: count.next_multiple_of(AUTOCHECKPOINT / updates),
+            count: whole_cycles(asked, updates),
             ..trial(name, Work::Plan { op, updates }, controller, fullness)
         }
     };

@@ -2,14 +2,15 @@
 
 use std::sync::atomic::AtomicBool;
 
+use onewrite_common::random::SplitMix64;
 use onewrite_flash::nand::timing::Timing;
 use onewrite_workload::databases::Databases;
-use onewrite_workload::plan::Op;
+use onewrite_workload::plan::{Op, Plan};
 use onewrite_workload::team::{self, Control};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::controllers::{Controller, LARGE_TABLE, TABLE};
+use super::controllers::{Controller, LARGE_TABLE, NAND, TABLE};
 use super::test_device::{Below, TestDevice};
 use super::trial::{Compared, Fullness, OTHERS, PAGE, SQLITE, number, page_size, plan, settings};
 
@@ -29,7 +30,10 @@ pub struct Restarted {
     pub controller: Controller,
     pub fullness: Fullness,
     /// The NAND operation in which the power went, counted from the first transaction.
-    pub cut: u32,
+    pub cut: u64,
+    /// The NAND operations of the whole run, and its transactions.
+    pub operations: u64,
+    pub transactions: u32,
     /// The FTL's time, from flash.
     pub ftl_ms: f64,
     /// The part of it for the X-L2P table.
@@ -82,6 +86,13 @@ impl<'a> Group<'a> {
         self.sorted.len()
     }
 
+    /// The NAND operations in which the power went, in the order of the run.
+    pub fn places(&self) -> Vec<u64> {
+        let mut places: Vec<u64> = self.sorted.iter().map(|one| one.cut).collect();
+        places.sort_unstable();
+        places
+    }
+
     /// The median, the least and the most of a time.
     pub fn spread(&self, time: fn(&Restarted) -> f64) -> (f64, f64, f64) {
         let mut times: Vec<f64> = self.sorted.iter().map(|one| time(one)).collect();
@@ -113,16 +124,11 @@ pub fn groups(restarts: &[Restarted]) -> Vec<Group<'_>> {
     groups
 }
 
-/// The NAND of [`Controller::shape`].
-const NAND: &str = "openssd";
-/// Restarts of each mode.
-pub const CUTS: usize = 5;
-/// NAND operations until the power goes the first time, and from one cut to the next.
-const CUT: u32 = 1_500;
-const STEP: u32 = 211;
-/// Places to try. A rollback journal does not exist all the time, and a cut that leaves none to play
-/// back does not count.
-const PLACES: usize = 24;
+/// Power cuts of each mode, unless the user sets the number.
+pub const CUTS: u32 = 5;
+/// Places to try for one cut. A rollback journal does not exist all the time, and a cut that leaves
+/// none to play back does not count.
+const TRIES: u32 = 100;
 
 /// A device, and the transactions on it.
 #[derive(Clone, Copy, Debug)]
@@ -130,26 +136,47 @@ pub struct Case {
     pub controller: Controller,
     pub fullness: Fullness,
     pub updates: u32,
+    pub transactions: u32,
+    pub cuts: u32,
     pub seed: u64,
 }
 
-/// [`CUTS`] restarts of a mode, each with something to recover.
+/// The places of a run at which the power may go: one part of the run for each cut, and in it any
+/// NAND operation, drawn from the seed.
+struct Places {
+    operations: u64,
+    parts: u64,
+    random: SplitMix64,
+}
+
+impl Places {
+    fn draw(&mut self, part: u64) -> u64 {
+        let begin = self.operations * part / self.parts;
+        let end = self.operations * (part + 1) / self.parts;
+        begin + self.random.below(end - begin)
+    }
+}
+
+/// The restarts of a mode, each with something to recover.
 pub fn restarts(
     case: Case,
     mode: Compared,
     paper_ms: Option<f64>,
 ) -> Result<Vec<Restarted>, String> {
-    let mut made = Vec::new();
-    for cut in (CUT..).step_by(STEP as usize).take(PLACES) {
-        let (restarted, is_played_back) = restart_after(cut, case, mode, paper_ms)?;
-        if is_played_back || mode.journal != "delete" {
-            made.push(restarted);
-        }
-        if made.len() == CUTS {
-            return Ok(made);
-        }
-    }
-    Err(format!("{}: too few cuts have left a journal", mode.name))
+    let mut places = Places {
+        operations: operations(case, mode)?,
+        parts: u64::from(case.cuts),
+        random: SplitMix64::new(case.seed),
+    };
+    (0..places.parts)
+        .map(|part| {
+            let found = (0..TRIES).find_map(|_| {
+                let cut = places.draw(part);
+                restart_after(cut, places.operations, case, mode, paper_ms).transpose()
+            });
+            found.unwrap_or_else(|| Err(format!("{}: no cut has left a journal", mode.name)))
+        })
+        .collect()
 }
 
 fn integrity(databases: &Databases) -> rusqlite::Result<String> {
@@ -157,66 +184,114 @@ fn integrity(databases: &Databases) -> rusqlite::Result<String> {
     databases.first().query_row(sql, [], |row| row.get(0))
 }
 
-/// A device after a cut, and when the power went, in nanoseconds of its time.
-fn cut_off(cut: u32, case: Case, mode: Compared) -> Result<(TestDevice, u64), String> {
+/// A device on which the transactions can begin.
+struct Ready {
+    device: TestDevice,
+    plan: Plan,
+    seats: Vec<Databases>,
+}
+
+fn ready(case: Case, mode: Compared) -> Result<Ready, String> {
     let Case {
         controller,
         fullness,
         updates,
+        transactions,
         seed,
+        ..
     } = case;
-    let name = mode.name;
-    eprintln!(
-        "onewrite: restart, {}, {} MiB, {name}, cut {cut}",
-        controller.name(),
-        fullness.host_mib
-    );
     // A checkpoint on transactional files is one transaction.
     let table = match (mode.below, mode.journal) {
         (Below::Files, "xftl") | (Below::Ext4, _) => TABLE,
         _ => LARGE_TABLE,
     };
     let shape = controller.shape(fullness.host_mib, fullness.spare_percent, table)?;
-    let mut device = TestDevice::start(controller, &shape, mode.below)?;
+    let device = TestDevice::start(controller, &shape, mode.below)?;
     let path = device.root().join("test.db");
     page_size(&path, 1)?;
     let stop = AtomicBool::new(false);
-    let plan = plan(Op::Partsupply, 2_000, updates, seed);
+    let plan = plan(Op::Partsupply, transactions, updates, seed);
     let text = |error: onewrite_workload::Error| error.to_string();
     let mut databases = Databases::open(&settings(mode.journal)?, &path, 1).map_err(text)?;
     databases.set_cache_kib(400 << 10).map_err(text)?;
     plan.populate(&mut databases, &stop).map_err(text)?;
     let mut seats = vec![databases];
     team::warm_up(&plan, &mut seats[0], &Control::default(), &stop).map_err(text)?;
-    device.order(&format!("cut {cut}"))?;
-    let control = Control::default();
-    if team::run(&plan, 0, &mut seats, &control, &stop, || Ok(())).is_ok() {
-        return Err(format!("{name}: the power did not go"));
+    Ok(Ready {
+        device,
+        plan,
+        seats,
+    })
+}
+
+/// The NAND operations of all transactions.
+fn operations(case: Case, mode: Compared) -> Result<u64, String> {
+    eprintln!("onewrite: restart, {}, the whole run", mode.name);
+    let Ready {
+        mut device,
+        plan,
+        mut seats,
+    } = ready(case, mode)?;
+    let before = device.report()?;
+    let (control, stop) = (Control::default(), AtomicBool::new(false));
+    team::run(&plan, 0, &mut seats, &control, &stop, || Ok(()))
+        .map_err(|error| error.to_string())?;
+    let after = device.report()?;
+    for databases in seats {
+        databases.close().map_err(|error| error.to_string())?;
     }
+    device.end()?;
+    let of = |pointer: &str| number(&after, pointer) - number(&before, pointer);
+    Ok(of("/nand/reads") + of("/nand/programs") + of("/nand/erases"))
+}
+
+/// A device after a cut, and when the power went, in nanoseconds of its time. `None` if this run
+/// has fewer operations.
+fn cut_off(cut: u64, case: Case, mode: Compared) -> Result<Option<(TestDevice, u64)>, String> {
+    eprintln!(
+        "onewrite: restart, {}, {} MiB, {}, cut {cut}",
+        case.controller.name(),
+        case.fullness.host_mib,
+        mode.name
+    );
+    let Ready {
+        mut device,
+        plan,
+        mut seats,
+    } = ready(case, mode)?;
+    device.order(&format!("cut {cut}"))?;
+    let (control, stop) = (Control::default(), AtomicBool::new(false));
+    let has_gone = team::run(&plan, 0, &mut seats, &control, &stop, || Ok(())).is_err();
     for databases in seats {
         // Nothing can be written any more, so the result does not matter.
         let _ = databases.close();
+    }
+    if !has_gone {
+        return Ok(None);
     }
     let off = device.order("off")?;
     let off: u64 = off
         .parse()
         .map_err(|_| format!("off is answered by {off:?}"))?;
     let _ = device.unmount();
-    Ok((device, off))
+    Ok(Some((device, off)))
 }
 
 /// Runs transactions until the power goes in the middle of one, then everything from flash up to
-/// the first rows. Also returns whether SQLite has synced anything, as it does after playing a
-/// journal back.
+/// the first rows. `None` if the power did not go, or left no rollback journal: SQLite syncs after
+/// playing one back.
 fn restart_after(
-    cut: u32,
+    cut: u64,
+    operations: u64,
     case: Case,
     mode: Compared,
     paper_ms: Option<f64>,
-) -> Result<(Restarted, bool), String> {
+) -> Result<Option<Restarted>, String> {
     let name = mode.name;
     let text = |error: onewrite_workload::Error| error.to_string();
-    let (mut device, off) = cut_off(cut, case, mode)?;
+    let Some((mut device, off)) = cut_off(cut, case, mode)? else {
+        return Ok(None);
+    };
     let on: Value =
         serde_json::from_str(&device.order("on")?).map_err(|error| error.to_string())?;
     let flushes = |report: &Value| number(report, "/statistics/flushes");
@@ -248,6 +323,8 @@ fn restart_after(
         controller: case.controller,
         fullness: case.fullness,
         cut,
+        operations,
+        transactions: case.transactions,
         ftl_ms: ms(number(&on, "/recovery/nanoseconds")),
         table_ms: ms(number(&on, "/recovery/table_nanoseconds")),
         mount_ms: ms(mounted_ns.saturating_sub(opened)),
@@ -258,7 +335,8 @@ fn restart_after(
         read_ms: timing.read_us / 1e3 + transfer_ms,
         program_ms: timing.program_us / 1e3 + transfer_ms,
     };
-    Ok((restarted, flushes(&read) > flushes(&mounted)))
+    let has_journal = mode.journal != "delete" || flushes(&read) > flushes(&mounted);
+    Ok(has_journal.then_some(restarted))
 }
 
 #[cfg(test)]
@@ -276,7 +354,9 @@ mod tests {
                 spare_percent: 30,
                 full_percent: 80,
             },
-            cut: 1,
+            cut: sqlite_ms as u64,
+            operations: 10,
+            transactions: 4,
             ftl_ms: 10.0,
             table_ms: 1.0,
             mount_ms: 2.0,
@@ -301,8 +381,29 @@ mod tests {
             .collect();
         assert_eq!(names, [("WAL", 128, 3), ("X-FTL", 128, 1), ("WAL", 512, 1)]);
         assert_eq!(groups[0].median().map(|one| one.sqlite_ms), Some(5.0));
+        assert_eq!(groups[0].places(), [3, 5, 9]);
         // The table's part is in the FTL's, and counts once.
         assert_eq!(groups[0].spread(Restarted::whole_ms), (17.0, 15.0, 21.0));
         assert_eq!(groups[0].spread(Restarted::ms), (8.0, 6.0, 12.0));
+    }
+    #[test]
+    fn every_part_of_the_run_has_a_cut_and_the_seed_says_where() {
+        let drawn = |seed| {
+            let mut places = Places {
+                operations: 1_003,
+                parts: 5,
+                random: SplitMix64::new(seed),
+            };
+            (0..5)
+                .map(|part| {
+                    let cut = places.draw(part);
+                    let range = 1_003 * part / 5..1_003 * (part + 1) / 5;
+                    assert!(range.contains(&cut), "{cut} of {range:?}");
+                    cut
+                })
+                .collect::<Vec<u64>>()
+        };
+        assert_eq!(drawn(1), drawn(1));
+        assert_ne!(drawn(1), drawn(2));
     }
 }

@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use super::Report;
 use super::flush::Costs;
-use super::restart::{Restarted, groups};
+use super::restart::{Group, Restarted, groups};
 use super::trial::Ran;
 use super::{controllers, space};
 
@@ -187,11 +187,19 @@ pub fn sources(ran: &[Ran]) -> Table {
     table
 }
 
+/// Where the power went, and the length of the run.
+fn places(group: &Group<'_>) -> String {
+    let places: Vec<String> = group.places().iter().map(u64::to_string).collect();
+    let of = group.median().map_or(0, |one| one.operations);
+    format!("{} of {of}", places.join(", "))
+}
+
 pub fn restarts(restarts: &[Restarted]) -> Table {
     let header = [
         "restart",
         "host MiB",
         "cuts",
+        "in NAND operations",
         "FTL ms",
         "of that X-L2P ms",
         "mount ms",
@@ -214,6 +222,7 @@ pub fn restarts(restarts: &[Restarted]) -> Table {
             group.mode.to_owned(),
             group.fullness.host_mib.to_string(),
             group.cuts().to_string(),
+            places(&group),
             time(|one| one.ftl_ms),
             time(|one| one.table_ms),
             time(|one| one.mount_ms),

@@ -153,6 +153,8 @@ pub struct Ran {
     pub commits: u64,
     pub programs: u64,
     pub gc_copies: u64,
+    /// Of those: pages copied while the device waited for a program in any case.
+    pub gc_ahead: u64,
     pub gc_blocks: u64,
     pub erases: u64,
     pub map_writes: u64,
@@ -363,6 +365,7 @@ impl Trial {
             commits: of("/statistics/commits"),
             programs: of("/nand/programs"),
             gc_copies,
+            gc_ahead: of("/statistics/gc_ahead"),
             gc_blocks,
             erases: of("/nand/erases"),
             map_writes: of("/statistics/map_writes"),
