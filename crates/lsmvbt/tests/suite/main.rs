@@ -24,3 +24,4 @@ mod scan;
 mod several;
 mod shared;
 mod slots;
+mod times;
