@@ -206,7 +206,9 @@ fn error(error: ::lsmvbt::Error) -> Error {
         ::lsmvbt::Error::Damaged { .. } | ::lsmvbt::Error::WrongKind(_) => {
             Error::Damaged(error.to_string())
         }
-        ::lsmvbt::Error::NoSuchVersion { .. } => Error::Refused(error.to_string()),
+        ::lsmvbt::Error::NoSuchVersion { .. }
+        | ::lsmvbt::Error::NoVersionAt { .. }
+        | ::lsmvbt::Error::NoTimes => Error::Refused(error.to_string()),
         other => Error::Misuse(other.to_string()),
     }
 }

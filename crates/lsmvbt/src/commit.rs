@@ -167,6 +167,7 @@ impl Core {
         if txn.dirty.is_empty() && txn.spilled.is_empty() {
             return Ok(());
         }
+        self.sample_the_time()?;
         shared::reserve(&*self.storage, self.free.hwm)?;
         let txn = self.txn()?;
         let only_chains = txn.dirty.values().all(|n| n.kind == PageType::Overflow);

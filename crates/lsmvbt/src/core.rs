@@ -88,6 +88,8 @@ pub(crate) struct Txn {
     pub(crate) savepoints: Vec<Savepoint>,
     /// The versions that garbage collection must keep, once requested.
     pub(crate) keep: Option<Keep>,
+    /// The oldest version of the history that it keeps, once requested.
+    pub(crate) kept_since: Option<u64>,
     /// The page that will carry the commit record, and pages for the part that does not fit there;
     /// once prepared.
     pub(crate) record: Option<(u32, Vec<u32>)>,
@@ -115,6 +117,7 @@ impl Txn {
             wrote_new_pages: false,
             savepoints: Vec::new(),
             keep: None,
+            kept_since: None,
             record: None,
             written: None,
             look_for_space_at: 0,
@@ -537,19 +540,12 @@ impl Core {
         for (low, high) in self.marks_in_use()? {
             keep.add(low, high);
         }
-        if self.header.history > 0 {
-            // From the base: spilled pages stay collected even if this transaction is rolled back.
-            let low = self.kept_since(base);
+        if self.header.has_history() {
+            let low = self.txn_keeps_since()?;
             keep.add(low, version);
         }
         self.txn()?.keep = Some(keep.clone());
         Ok(keep)
-    }
-
-    /// The oldest version that history keeps while `newest` is the newest one.
-    pub(crate) fn kept_since(&self, newest: u64) -> u64 {
-        let low = self.lost.back(newest, self.header.history);
-        low.max(self.header.history_since)
     }
 
     /// The newest version that this handle may read now.

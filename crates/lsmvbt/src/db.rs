@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::core::{Core, Taken};
 use crate::cursor::{Cursor, Seek};
 use crate::error::{Error, Result};
+use crate::history::History;
 use crate::payloads::Sought;
 use crate::storage::Storage;
 use crate::tree::catalog::METAS;
@@ -429,7 +430,31 @@ impl Db {
     /// Keeps the `versions` newest versions readable by [`Db::snapshot_at`] (0: none but the
     /// newest; off). Stored in the file. Must not be called inside a write transaction.
     pub fn set_history(&mut self, versions: u64) -> Result<()> {
-        self.core.set_history(versions)
+        self.core.set_history(History::Versions(versions))
+    }
+
+    /// Keeps the versions of the last `seconds` readable, instead of a number of them: at least 7
+    /// eighths of that time if the clock jumps, and longer after a time without commits. Stored in
+    /// the file. Must not be called inside a write transaction.
+    ///
+    /// One commit in each 64th part of that time writes the directory as one page more. 0 seconds are
+    /// no history.
+    pub fn set_history_time(&mut self, seconds: u32) -> Result<()> {
+        self.core.set_history(match seconds {
+            0 => History::Versions(0),
+            _ => History::Seconds(seconds),
+        })
+    }
+
+    /// The version that was the newest at a time, in seconds since 1970. With a history of
+    /// [`Db::set_history_time`] it is known to a 64th part of that time, or a second, if that is
+    /// more: the version is not younger than `time`, and not older than one from so long before. If
+    /// the clock was set back, the newest version that fits counts.
+    ///
+    /// # Errors
+    /// `NoTimes`, `NoVersionAt`.
+    pub fn version_at(&mut self, time: u32) -> Result<Version> {
+        self.core.version_at(time).map(Version)
     }
 
     /// Finds unreachable pages from crashes and frees them. Reads everything, and needs a database

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use crate::time;
 use crate::types::{PageNo, TreeId, Version};
 
 /// An error of the store. Nothing that comes from a caller or from the disk panics.
@@ -50,6 +51,15 @@ pub enum Error {
         /// The newest one.
         current: Version,
     },
+    /// The history has no version of that time, in seconds since 1970.
+    NoVersionAt {
+        /// The requested time.
+        asked: u32,
+        /// The time to which the history reaches back, if there was a commit since it was set.
+        oldest: Option<u32>,
+    },
+    /// The history is none of time, so that no version's time is known.
+    NoTimes,
     /// There is no such tree in this version.
     NoSuchTree(TreeId),
     /// The tree has keys of the other kind.
@@ -114,6 +124,22 @@ impl fmt::Display for Error {
                 "version {} cannot be read: {} to {} can",
                 asked.0, oldest.0, current.0
             ),
+            Error::NoVersionAt { asked, oldest } => {
+                let asked = time::text(*asked);
+                match oldest {
+                    Some(oldest) => {
+                        let oldest = time::text(*oldest);
+                        write!(f, "the history reaches back to {oldest}, not to {asked}")
+                    }
+                    None => write!(
+                        f,
+                        "nothing was committed since the history was set, so it does not reach back to {asked}"
+                    ),
+                }
+            }
+            Error::NoTimes => {
+                f.write_str("no times are kept: give the history a time, such as '1 hour'")
+            }
             Error::NoSuchTree(t) => write!(f, "there is no tree {}", t.0),
             Error::WrongKind(t) => write!(f, "tree {} has keys of the other kind", t.0),
             Error::Transaction(what) => f.write_str(what),

@@ -2,8 +2,8 @@
 //!
 //! | offset | bytes | what |
 //! | --- | --- | --- |
-//! | 0 | 16 | `LSMVBT format 2` and a zero byte |
-//! | 16 | 4 | format version: 2 |
+//! | 0 | 16 | `LSMVBT format 3` and a zero byte |
+//! | 16 | 4 | format version: 3 |
 //! | 20 | 4 | page size: 4,096 |
 //! | 24 | 8 | salt: random, in every page |
 //! | 32 | 8 | `seq`: one more with every header written; odd ones stand in page 0 |
@@ -19,15 +19,15 @@
 //! | 92 | 4 | spans of the free map |
 //! | 96 | 8 | reserved: no page has a higher `ver` before another header is durable; 0: none has a higher `ver` than the pages in marked regions |
 //! | 104 | 4 | ranges of lost versions |
-//! | 108 | 4 | 0 |
+//! | 108 | 4 | history: seconds to keep; 0: see offset 56. See [`crate::history`] |
 //! | 112 | 4 each | marked regions |
 //! | then | 5 each | for each span: the valid copy of its map (0, 1; 2: no page of it is free), and its CRC |
 //! | then | 16 each | for each range of lost versions: the last version before it, and its last one |
 //! | 4092 | 4 | CRC-32C of bytes 0 to 4,091 |
 //!
 //! Format 1 had the digit 1 in both places, regions of 64 pages, and the marked regions at offset
-//! 96; nothing was reserved or lost. The first header that is written to such a file is one of
-//! format 2, in both pages.
+//! 96; nothing was reserved or lost. Format 2 had a 0 at offset 108. The first header that is written
+//! to such a file is one of format 3, in both pages.
 //!
 //! A torn header leaves the other one, which was durable before this one was begun. See
 //! [`crate::commit`], which never has two headers in flight.
@@ -42,11 +42,9 @@ use crate::slots::Slots;
 use crate::types::{PAGE_SIZE, PageNo};
 
 /// The first 16 bytes of a database.
-pub const MAGIC: &[u8; 16] = b"LSMVBT format 2\0";
-/// Those of one that was made by an earlier release, and not written since.
-pub(crate) const MAGIC_1: &[u8; 16] = b"LSMVBT format 1\0";
+pub const MAGIC: &[u8; 16] = b"LSMVBT format 3\0";
 /// The format version of this crate.
-pub(crate) const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 3;
 /// Pages of a region of format 1.
 const REGION_1: u32 = 64;
 /// Marked regions that fit into a header of format 1.
@@ -64,7 +62,9 @@ const _: () = assert!(LISTS + 4 * MAX_MARKS + 5 * MAX_SPANS + 16 * MAX_LOST <= C
 
 /// True for the first bytes of a database that this crate can open.
 pub(crate) fn is_magic(bytes: &[u8]) -> bool {
-    bytes.starts_with(MAGIC) || bytes.starts_with(MAGIC_1)
+    let (name, rest) = bytes.split_at_checked(14).unwrap_or_default();
+    let digit = |digit: &u8| (b'1'..=MAGIC[14]).contains(digit);
+    name == &MAGIC[..14] && rest.first().is_some_and(digit) && rest.get(1) == Some(&0)
 }
 
 /// The regions that recovery must read.
@@ -99,10 +99,12 @@ pub(crate) struct Header {
     pub(crate) settled: u64,
     pub(crate) history: u64,
     pub(crate) history_since: u64,
+    /// The history is this span of time, not a number of versions; 0: it is not.
+    pub(crate) history_seconds: u32,
     pub(crate) hwm: u32,
     pub(crate) slot_start: u32,
     pub(crate) slot_pages: u32,
-    /// False for one of format 1 that was read. All are written in format 2.
+    /// False for one of an older format that was read. All are written in the newest.
     pub(crate) is_newest_format: bool,
     /// Pages of a region.
     pub(crate) region: u32,
@@ -136,6 +138,11 @@ impl Header {
             let within = MAP_AT.get(usize::from(map.copy))?;
             Some((span * SPAN + within, *map))
         })
+    }
+
+    /// True if versions before the newest are kept.
+    pub(crate) fn has_history(&self) -> bool {
+        self.history > 0 || self.history_seconds > 0
     }
 
     /// True if recovery looks at this page.
@@ -177,6 +184,7 @@ impl Header {
         set_u32(&mut image[..], 92, self.maps.len() as u32);
         set_u64(&mut image[..], 96, self.reserved);
         set_u32(&mut image[..], 104, lost.len() as u32);
+        set_u32(&mut image[..], 108, self.history_seconds);
         let mut at = LISTS;
         match &self.marks {
             Marks::All => set_u32(&mut image[..], 88, ALL),
@@ -221,14 +229,15 @@ impl Header {
         let damaged = |what| Error::Damaged { page, what };
         let is_newest_format = found == FORMAT;
         let region = u32_at(image, 76);
-        let known = region.is_power_of_two() && (is_newest_format || region == REGION_1);
+        let is_first = found < 2;
+        let known = region.is_power_of_two() && (!is_first || region == REGION_1);
         if u32_at(image, 20) != PAGE_SIZE as u32 || !known {
             return Err(damaged("its page or region size is not supported"));
         }
         if Slots::at(u32_at(image, 80), u32_at(image, 84)).is_none() {
             return Err(damaged("its slots lie beyond any file"));
         }
-        let lists = Header::lists(image, is_newest_format);
+        let lists = Header::lists(image, is_first);
         let (marks, maps, lost) = lists.ok_or(damaged("its lists are too long"))?;
         let header = Header {
             salt: u64_at(image, 24),
@@ -237,16 +246,17 @@ impl Header {
             settled: u64_at(image, 48),
             history: u64_at(image, 56),
             history_since: u64_at(image, 64),
+            history_seconds: if is_newest_format {
+                u32_at(image, 108)
+            } else {
+                0
+            },
             hwm: u32_at(image, 72),
             slot_start: u32_at(image, 80),
             slot_pages: u32_at(image, 84),
             is_newest_format,
             region,
-            reserved: if is_newest_format {
-                u64_at(image, 96)
-            } else {
-                0
-            },
+            reserved: if is_first { 0 } else { u64_at(image, 96) },
             lost,
             marks,
             maps,
@@ -255,13 +265,13 @@ impl Header {
     }
 
     /// The lists of a header; `None` if they cannot be right.
-    fn lists(image: &Image, is_newest_format: bool) -> Option<(Marks, Vec<MapRef>, Lost)> {
+    fn lists(image: &Image, is_first: bool) -> Option<(Marks, Vec<MapRef>, Lost)> {
         let count = u32_at(image, 88);
         let listed = if count == ALL { 0 } else { count as usize };
         let spans = u32_at(image, 92) as usize;
-        let (from, ranges) = match is_newest_format {
-            true => (LISTS, u32_at(image, 104) as usize),
-            false => (LISTS_1, 0),
+        let (from, ranges) = match is_first {
+            true => (LISTS_1, 0),
+            false => (LISTS, u32_at(image, 104) as usize),
         };
         if listed > MAX_MARKS_1 || spans > MAX_SPANS || ranges > MAX_LOST {
             return None;
@@ -273,7 +283,7 @@ impl Header {
         }
         let marks = match count {
             ALL => Marks::All,
-            // A header of format 2 has no room for all of them next to its other lists.
+            // A header of a later format has no room for all of them next to its other lists.
             _ if listed > MAX_MARKS => Marks::All,
             _ => Marks::Some((0..listed).map(|i| u32_at(image, from + 4 * i)).collect()),
         };
@@ -300,6 +310,7 @@ mod tests {
             settled: 4,
             history: 5,
             history_since: 6,
+            history_seconds: 10,
             hwm: 99,
             slot_start: 8,
             slot_pages: 9,
@@ -337,16 +348,16 @@ mod tests {
         }
         let mut newer = image.clone();
         let mut newest = image.clone();
-        newest[14] = b'3';
+        newest[14] = b'4';
         let error = newer_format(&newest).unwrap().to_string();
-        assert!(error.contains("version 3") && error.contains("upgrade"));
+        assert!(error.contains("version 4") && error.contains("upgrade"));
         assert!(newer_format(&image).is_none());
-        set_u32(&mut newer[..], 16, 3);
+        set_u32(&mut newer[..], 16, 4);
         let crc = crc32c::crc32c(&newer[..4092]);
         set_u32(&mut newer[..], 4092, crc);
         assert!(matches!(
             Header::decode(&newer, PageNo(0)),
-            Err(Error::NewerFormat { found: 3, .. })
+            Err(Error::NewerFormat { found: 4, .. })
         ));
     }
 }

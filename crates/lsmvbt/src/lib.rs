@@ -41,6 +41,7 @@ mod double;
 mod error;
 mod freemap;
 mod header;
+mod history;
 mod lost;
 mod make;
 mod marks;
@@ -53,6 +54,7 @@ mod room;
 mod shared;
 mod slots;
 mod storage;
+mod time;
 mod tree;
 mod txn;
 mod types;
@@ -66,6 +68,7 @@ pub use storage::{
     AtomicWrites, Caching, Device, DirectFile, Facts, Lock, LockMode, MemoryFile, PowerCut,
     READERS, Storage, Writes,
 };
+pub use time::seconds_of;
 pub use types::{
     Durability, Optimizations, Options, PAGE_SIZE, PageNo, Stats, Status, Torn, TreeId, TreeKind,
     Version,

@@ -80,6 +80,7 @@ pub(crate) fn blank_header(salt: u64) -> Header {
         settled: 1,
         history: 0,
         history_since: 1,
+        history_seconds: 0,
         hwm: FIRST,
         slot_start: 0,
         slot_pages: 0,

@@ -196,8 +196,10 @@ pub struct Status {
     pub free_pages: u32,
     /// Regions that recovery would read now.
     pub marked_regions: u32,
-    /// Versions that are kept for time travel.
+    /// Versions that are kept for time travel; 0 if their number does not count.
     pub history: u64,
+    /// Seconds whose versions are kept for time travel; 0 if time does not count.
+    pub history_seconds: u32,
     /// True for [`Torn::Double`].
     pub double: bool,
 }

@@ -4,7 +4,7 @@
 //! `lsmvbt_torn` holds for all users of the database, until the last one closes it. The others hold
 //! for the connection.
 
-use lsmvbt::{Optimizations, Torn, Version};
+use lsmvbt::{Optimizations, Torn, Version, seconds_of};
 
 use super::{Session, error};
 use crate::engine::{Error, Result};
@@ -42,22 +42,34 @@ impl Session {
         }
     }
 
-    /// The number of kept versions.
+    /// The versions that are kept: their number, or the time that they reach back.
     fn history(&mut self, value: Option<&str>) -> Result<String> {
         if let Some(value) = value {
             self.outside()?;
-            self.db.set_history(number(value)?).map_err(error)?;
+            let set = match span(value) {
+                Some(seconds) => self.db.set_history_time(seconds),
+                None => self.db.set_history(versions(value)?),
+            };
+            set.map_err(error)?;
         }
-        Ok(self.db.status().map_err(error)?.history.to_string())
+        let status = self.db.status().map_err(error)?;
+        Ok(match status.history_seconds {
+            0 => status.history.to_string(),
+            seconds => span_text(seconds),
+        })
     }
 
     /// The version to read: a chosen one, or the newest.
     fn version(&mut self, value: Option<&str>) -> Result<String> {
         if let Some(value) = value {
             self.outside()?;
-            self.pinned = match number(value)? {
-                0 => None,
-                version => Some(self.db.snapshot_at(Version(version)).map_err(error)?),
+            let version = match seconds_of(value) {
+                Some(time) => self.db.version_at(time).map_err(error)?,
+                None => Version(version_number(value)?),
+            };
+            self.pinned = match version {
+                Version(0) => None,
+                version => Some(self.db.snapshot_at(version).map_err(error)?),
             };
         }
         let version = match (&self.pinned, &self.snapshot) {
@@ -139,6 +151,7 @@ impl Session {
                 self.pinned.as_ref().map(|pinned| pinned.version().0),
             ),
             ("history", Some(status.history)),
+            ("history_seconds", Some(status.history_seconds.into())),
             ("pages", Some(status.pages.into())),
             ("free_pages", Some(status.free_pages.into())),
             ("marked_regions", Some(status.marked_regions.into())),
@@ -199,10 +212,40 @@ fn refused(why: &str) -> Error {
     Error::Refused(why.to_owned())
 }
 
-fn number(value: &str) -> Result<u64> {
-    value
-        .parse()
-        .map_err(|_| refused("it is a number, 0 or more"))
+fn versions(value: &str) -> Result<u64> {
+    let why = "it is a number of versions, 0 or more, or a time, such as '1 hour'";
+    value.parse().map_err(|_| refused(why))
+}
+
+fn version_number(value: &str) -> Result<u64> {
+    let why = "it is a version's number, or a time in UTC, such as '2026-11-27 10:00:00'";
+    value.parse().map_err(|_| refused(why))
+}
+
+/// Units of a span of time, and their seconds.
+const UNITS: [(&str, u32); 4] = [
+    ("day", 86_400),
+    ("hour", 3600),
+    ("minute", 60),
+    ("second", 1),
+];
+
+/// Reads a span of time, such as `90 minutes`, in seconds. `None` if it is none, or above 136 years.
+fn span(text: &str) -> Option<u32> {
+    let (number, unit) = text.split_once(char::is_whitespace)?;
+    let unit = unit.trim_start().to_ascii_lowercase();
+    let unit = unit.strip_suffix('s').unwrap_or(&unit);
+    let (_, seconds) = UNITS.iter().find(|(name, _)| *name == unit)?;
+    number.parse::<u32>().ok()?.checked_mul(*seconds)
+}
+
+/// In the largest unit of which it is a whole number.
+fn span_text(seconds: u32) -> String {
+    let whole = |unit: &&(&str, u32)| seconds.is_multiple_of(unit.1);
+    let (name, length) = UNITS.iter().find(whole).unwrap_or(&UNITS[3]);
+    let number = seconds / length;
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {name}{plural}")
 }
 
 fn percent(value: &str) -> Result<u8> {

@@ -19,7 +19,7 @@ CREATE TABLE more(a);
 INSERT INTO more WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100) SELECT i FROM n;
 COMMIT;";
 
-pub const CASES: [Case; 7] = [
+pub const CASES: [Case; 8] = [
     // Small and large values, of each type.
     Case {
         name: "values",
@@ -65,6 +65,17 @@ PRAGMA lsmvbt_history = 8;
 INSERT INTO t VALUES (0);
 @UPDATES",
         answers: &[("SELECT v FROM t", "20"), ("PRAGMA lsmvbt_history", "8")],
+    },
+    // The same for a time, and a number of versions before that.
+    Case {
+        name: "times",
+        since: 3,
+        sql: "CREATE TABLE t(v);
+PRAGMA lsmvbt_history = 8;
+INSERT INTO t VALUES (0);
+PRAGMA lsmvbt_history = '36500 days';
+@UPDATES",
+        answers: &[("SELECT v FROM t", "20"), ("PRAGMA lsmvbt_history", "36500 days")],
     },
     // Small commits, each in one page.
     Case {

@@ -10,7 +10,7 @@ use std::sync::Once;
 use super::cases::{CASES, Case, UPDATES};
 
 /// The formats that this version reads; it writes the last.
-pub const FORMATS: [u32; 2] = [1, 2];
+pub const FORMATS: [u32; 3] = [1, 2, 3];
 
 /// How its last process ended.
 pub const STATES: [&str; 2] = ["closed", "killed"];

@@ -7,6 +7,7 @@ mod connections;
 mod differential;
 mod full;
 mod header;
+mod history;
 mod model;
 mod order;
 mod pragmas;

@@ -170,7 +170,7 @@ fn history_is_remembered_and_not_changed_within_a_transaction() {
     run(&a, "COMMIT");
     assert_eq!(
         refused(&a, "PRAGMA lsmvbt_history = many"),
-        "it is a number, 0 or more"
+        "it is a number of versions, 0 or more, or a time, such as '1 hour'"
     );
     assert_eq!(one(&a, "SELECT count(*) FROM t"), "1");
 }
@@ -428,7 +428,7 @@ fn a_newer_format_is_no_damage() {
     run(&setup.open("x", ENGINE), "CREATE TABLE t(x)");
     let mut bytes = std::fs::read(setup.path("x")).expect("the file");
     for page in [0, 4096] {
-        bytes[page + 14] = b'3';
+        bytes[page + 14] = b'4';
     }
     std::fs::write(setup.path("x"), &bytes).expect("written");
     let connection = Connection::open(&setup.path("x")).expect("opened");

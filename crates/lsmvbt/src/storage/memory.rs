@@ -43,6 +43,8 @@ struct State {
     /// The number of flushes that succeed before all fail.
     fail_syncs: Option<u64>,
     capacity: Option<u64>,
+    /// Seconds since 1970.
+    clock: u32,
     atomic: u32,
     writes: u64,
     syncs: u64,
@@ -130,6 +132,11 @@ impl MemoryFile {
     /// limit.
     pub fn limit(&self, capacity: Option<u64>) {
         self.state().capacity = capacity;
+    }
+
+    /// Sets the clock of all handles, in seconds since 1970. It stands until it is set again.
+    pub fn set_clock(&self, seconds: u32) {
+        self.state().clock = seconds;
     }
 
     /// Every handle dies, and locks and shared memory are gone. Unflushed writes stay, as after
@@ -281,6 +288,10 @@ impl State {
 }
 
 impl Storage for Handle {
+    fn now(&self) -> u32 {
+        self.file.state().clock
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         let s = self.file.state();
         s.alive(self.id)?;

@@ -63,6 +63,12 @@ pub trait Storage: Send {
         AtomicWrites::none("double: the storage promises nothing of 4,096 bytes")
     }
 
+    /// The time of the clock in seconds since 1970. It may jump.
+    fn now(&self) -> u32 {
+        let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+        u32::try_from(since.as_secs()).unwrap_or(u32::MAX)
+    }
+
     /// Tries to take a lock, at once: false if another handle holds it. A handle never holds the
     /// same lock twice, and releases a shared one before it tries to get it exclusively. The death
     /// of a process frees its locks.

@@ -23,7 +23,7 @@ fn find(node: &NodeRef, view: u64, key: i64) -> Option<usize> {
 }
 
 impl Core {
-    fn catalog_node(&mut self, page: u32) -> Result<NodeRef> {
+    pub(crate) fn catalog_node(&mut self, page: u32) -> Result<NodeRef> {
         let node = self.node(page)?;
         if node.kind == PageType::Catalog {
             Ok(node)
@@ -172,6 +172,10 @@ impl Core {
             return Ok(());
         }
         if page == DIRECTORY {
+            self.thin_samples()?;
+            if self.catalog_node(page)?.fits() {
+                return Ok(());
+            }
             return Err(Error::TooBig(
                 "the catalog, with what readers and history keep of it",
             ));

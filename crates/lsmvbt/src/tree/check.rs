@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::freemap::is_fixed;
 use crate::header::Marks;
 use crate::page::{Entry, NodeRef, PageType};
-use crate::shared::{CRASHED, CURRENT, DURABLE, HEADER_SEQ};
+use crate::shared::{CRASHED, CURRENT, DURABLE};
 use crate::slots::Slots;
 use crate::tree::edit::owns;
 use crate::tree::search::Visible;
@@ -214,7 +214,9 @@ impl Core {
 
     fn reclaim_locked(&mut self) -> Result<u32> {
         self.release_snapshots()?;
-        if !self.snapshots.is_empty() || !self.marks_in_use()?.is_empty() || self.header.history > 0
+        if !self.snapshots.is_empty()
+            || !self.marks_in_use()?.is_empty()
+            || self.header.has_history()
         {
             return Err(Error::Busy);
         }
@@ -242,7 +244,7 @@ impl Core {
     /// The caller has flushed, and begun the transaction.
     pub(crate) fn heal(&mut self) -> Result<()> {
         let small = self.free.hwm <= self.options.recovery_pages;
-        if self.load(CRASHED)? == 0 || !small || self.header.history > 0 {
+        if self.load(CRASHED)? == 0 || !small || self.header.has_history() {
             return Ok(());
         }
         let base = self.txn()?.base;
@@ -335,36 +337,6 @@ impl Core {
 
     // ---- the database as a whole
 
-    /// The oldest version that history keeps.
-    pub(crate) fn oldest_kept(&mut self) -> Result<u64> {
-        if self.load(HEADER_SEQ)? != self.header.seq && self.txn.is_none() {
-            self.header = self.read_header()?;
-        }
-        let current = self.load(CURRENT)?;
-        if self.header.history == 0 {
-            return Ok(current);
-        }
-        Ok(self.kept_since(current))
-    }
-
-    pub(crate) fn set_history(&mut self, versions: u64) -> Result<()> {
-        self.begin_write(None)?;
-        let set = self.write_history(versions);
-        self.rollback()?;
-        set
-    }
-
-    fn write_history(&mut self, versions: u64) -> Result<()> {
-        let base = self.txn()?.base;
-        let mut header = self.header.clone();
-        if versions > header.history {
-            header.history_since = self.kept_since(base);
-        }
-        header.history = versions;
-        self.write_header(header, None)?;
-        self.flush_storage()
-    }
-
     /// Makes unflushed commits durable.
     pub(crate) fn flush(&mut self) -> Result<()> {
         if self.txn.is_some() {
@@ -416,6 +388,7 @@ impl Core {
             free_pages,
             marked_regions,
             history: self.header.history,
+            history_seconds: self.header.history_seconds,
             double: self.double,
         })
     }

@@ -25,3 +25,4 @@ mod scan;
 mod several;
 mod shared;
 mod slots;
+mod times;

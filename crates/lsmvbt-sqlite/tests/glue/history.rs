@@ -1,0 +1,115 @@
+//! Earlier versions, by number and by time.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use lsmvbt_sqlite::sqlite::Connection;
+
+use crate::support::{Setup, one, refused, run};
+
+const ENGINE: &str = "lsmvbt";
+
+#[test]
+fn the_history_is_a_number_of_versions_or_a_time() {
+    let setup = Setup::new();
+    let a = setup.open("x", ENGINE);
+    run(&a, "CREATE TABLE t(x)");
+    for (set, answer) in [
+        ("'1 hour'", "1 hour"),
+        ("'90 Minutes'", "90 minutes"),
+        ("'120 minutes'", "2 hours"),
+        ("'48 hours'", "2 days"),
+        ("'1  day'", "1 day"),
+        ("'61 second'", "61 seconds"),
+        ("100", "100"),
+        ("'0 days'", "0"),
+        ("'2 seconds'", "2 seconds"),
+        ("0", "0"),
+        ("'5 minutes'", "5 minutes"),
+    ] {
+        assert_eq!(one(&a, &format!("PRAGMA lsmvbt_history = {set}")), answer);
+        run(&a, "INSERT INTO t VALUES (1)");
+        let b = setup.open("x", ENGINE);
+        assert_eq!(one(&b, "PRAGMA lsmvbt_history"), answer);
+    }
+    let status = one(&a, "PRAGMA onewrite_status").replace('\'', "''");
+    let seconds = format!("SELECT json_extract('{status}', '$.history_seconds')");
+    assert_eq!(one(&a, &seconds), "300");
+    let usage = "it is a number of versions, 0 or more, or a time, such as '1 hour'";
+    for wrong in [
+        "'1 month'",
+        "'-1 hours'",
+        "'1.5 hours'",
+        "'hour'",
+        "'1hour'",
+        "'99999 days'",
+    ] {
+        assert_eq!(
+            refused(&a, &format!("PRAGMA lsmvbt_history = {wrong}")),
+            usage
+        );
+    }
+    assert_eq!(one(&a, "PRAGMA lsmvbt_history"), "5 minutes");
+    assert_eq!(one(&a, "PRAGMA integrity_check"), "ok");
+}
+
+#[test]
+fn a_version_is_chosen_by_its_time() {
+    let setup = Setup::new();
+    let a = setup.open("x", ENGINE);
+    let now = || one(&a, "SELECT datetime('now')");
+    run(&a, "CREATE TABLE t(x)");
+    let pin = |time: &str| format!("PRAGMA lsmvbt_version = '{time}'");
+    let message = refused(&a, &pin(&now()));
+    assert_eq!(
+        message,
+        "no times are kept: give the history a time, such as '1 hour'"
+    );
+    run(&a, "PRAGMA lsmvbt_history = '60 seconds'");
+    let mut times = Vec::new();
+    for x in 1..4 {
+        run(&a, &format!("INSERT INTO t VALUES ({x})"));
+        let version = one(&a, "PRAGMA lsmvbt_version");
+        times.push((now(), version));
+        sleep(Duration::from_millis(1_100));
+    }
+    // Another connection, also after all others have closed the database.
+    drop(setup.open("x", ENGINE));
+    let b = setup.open("x", ENGINE);
+    for (rows, (time, version)) in (1..4).zip(&times) {
+        assert_eq!(one(&b, &pin(time)), *version, "{time}");
+        assert_eq!(one(&b, "SELECT count(*) FROM t"), rows.to_string());
+        for uri in [
+            time.clone(),
+            time.replace(' ', "T"),
+            time.replace(' ', "%20"),
+        ] {
+            let old = format!("file:{}?version={uri}", setup.path("x"));
+            let old = Connection::open(&old).expect("then");
+            assert_eq!(one(&old, "SELECT count(*) FROM t"), rows.to_string());
+        }
+    }
+    assert_eq!(one(&b, &pin("2100-01-01")), times[2].1, "the newest");
+    run(&b, "PRAGMA lsmvbt_version = 0");
+    let message = refused(&b, &pin("2026-01-01 00:00:00"));
+    assert!(
+        message.starts_with("the history reaches back to 20"),
+        "{message}"
+    );
+    assert!(
+        message.ends_with(", not to 2026-01-01 00:00:00"),
+        "{message}"
+    );
+    for wrong in ["yesterday", "2026-13-01", "10:00"] {
+        let message = refused(&b, &pin(wrong));
+        assert!(
+            message.contains("such as '2026-11-27 10:00:00'"),
+            "{message}"
+        );
+    }
+    let attach = format!(
+        "ATTACH 'file:{}?version=2026-01-01' AS old",
+        setup.path("x")
+    );
+    assert!(refused(&b, &attach).contains("unable to open database"));
+}

@@ -1,0 +1,288 @@
+//! The history: which versions stay readable, and which one was the newest at a time.
+//!
+//! The database keeps a number of versions, or those of a span of time. For the latter the directory
+//! has *samples*: a version, and the clock's time when it began. The commit that adds a sample writes
+//! the directory as one of its pages, so a crash loses a sample only with its commit. There is one
+//! for each 64th part of the span at most. The oldest sample is the oldest version that is kept. The
+//! commit that adds one removes those that are too old, and later transactions collect by that.
+//!
+//! A clock may jump. The age of a sample is the sum of the steps between the samples after it. A step
+//! back counts as 0, and one forward as an eighth of the span at most. So a jump drops no more than
+//! this eighth too early, and nothing waits for a clock to reach a time again.
+//!
+//! | key in the directory | value | what |
+//! | --- | --- | --- |
+//! | -17 - version | seconds since 1970 | that version began at this time |
+
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::page::{CAPACITY, INF, Node};
+use crate::shared::{CURRENT, HEADER_SEQ};
+use crate::tree::catalog::{DIRECTORY, METAS};
+use crate::types::Durability;
+
+/// The key of a sample of version 0. Those of the meta values are above.
+const SAMPLES: i64 = -1 - METAS as i64;
+/// More samples are thinned out.
+const MOST: usize = 80;
+
+/// What stays readable next to the newest version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum History {
+    /// This number of versions.
+    Versions(u64),
+    /// The versions of this many seconds; not 0.
+    Seconds(u32),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sample {
+    version: u64,
+    time: u32,
+}
+
+impl Sample {
+    fn key(self) -> i64 {
+        SAMPLES - self.version as i64
+    }
+}
+
+/// Seconds that lie between two samples at least.
+fn resolution(span: u32) -> u32 {
+    (span / 64).max(1)
+}
+
+/// The samples of a version of the directory from version `since` on, the oldest first.
+fn samples(directory: &Node, view: u64, since: u64) -> Vec<Sample> {
+    let entries = directory.entries().iter();
+    let mut samples: Vec<Sample> = entries
+        .filter(|e| e.key <= SAMPLES && e.visible(view))
+        .map(|e| Sample {
+            version: (SAMPLES - e.key) as u64,
+            time: e.child,
+        })
+        .filter(|sample| sample.version >= since)
+        .collect();
+    samples.sort_unstable_by_key(|sample| sample.version);
+    samples
+}
+
+/// The number of samples that are older than needed: a newer one has left the span as well.
+fn too_old(samples: &[Sample], span: u32) -> usize {
+    let longest = (span / 8).max(1);
+    let mut age = 0u64;
+    for (at, pair) in samples.windows(2).enumerate().rev() {
+        let step = pair[1].time.saturating_sub(pair[0].time);
+        age += u64::from(step.min(longest));
+        if age >= u64::from(span) {
+            return at;
+        }
+    }
+    0
+}
+
+/// Removes every second sample. The oldest is the oldest version kept, and the newest has the time.
+fn thin(samples: &mut Vec<Sample>) {
+    let last = samples.len().saturating_sub(1);
+    let mut at = 0..;
+    samples.retain(|_| at.next().is_none_or(|at| at % 2 == 0 || at == last));
+}
+
+/// Replaces the samples of the directory.
+fn put(directory: &mut Node, samples: &[Sample], version: u64) {
+    directory.sift(|e| e.key > SAMPLES || samples.iter().any(|sample| sample.key() == e.key));
+    for sample in samples {
+        let entries = directory.entries();
+        if entries.iter().any(|e| e.key == sample.key()) {
+            continue;
+        }
+        let after = entries.iter().position(|e| e.key > sample.key());
+        let e = crate::page::Entry {
+            start: version,
+            end: INF,
+            key: sample.key(),
+            child: sample.time,
+            ..Default::default()
+        };
+        directory.insert(after.unwrap_or(entries.len()), e, &[]);
+    }
+}
+
+impl Core {
+    /// The oldest version that is kept while `newest` is the newest one.
+    pub(crate) fn kept_since(&mut self, newest: u64) -> Result<u64> {
+        let since = self.header.history_since;
+        if self.header.history_seconds == 0 {
+            let low = self.lost.back(newest, self.header.history);
+            return Ok(low.max(since));
+        }
+        let directory = self.catalog_node(DIRECTORY)?;
+        let oldest = samples(&directory, newest, since).first().copied();
+        Ok(oldest.map_or(since, |sample| sample.version))
+    }
+
+    /// The oldest version that can be read.
+    pub(crate) fn oldest_kept(&mut self) -> Result<u64> {
+        if self.txn.is_none() {
+            if self.load(HEADER_SEQ)? != self.header.seq {
+                self.header = self.read_header()?;
+            }
+            self.sync_cache()?;
+        }
+        let current = self.load(CURRENT)?;
+        if !self.header.has_history() {
+            return Ok(current);
+        }
+        self.kept_since(current)
+    }
+
+    /// The oldest version that the open transaction keeps. It stays what it was at its beginning: a
+    /// reader that begins meanwhile relies on that.
+    pub(crate) fn txn_keeps_since(&mut self) -> Result<u64> {
+        let txn = self.txn()?;
+        let base = txn.base;
+        if let Some(since) = txn.kept_since {
+            return Ok(since);
+        }
+        // From the base: spilled pages stay collected even if this transaction is rolled back.
+        let since = self.kept_since(base)?;
+        self.txn()?.kept_since = Some(since);
+        Ok(since)
+    }
+
+    /// Adds a sample to the transaction if the last one is old enough.
+    pub(crate) fn sample_the_time(&mut self) -> Result<()> {
+        let span = self.header.history_seconds;
+        if span == 0 {
+            return Ok(());
+        }
+        let (version, since) = (self.version()?, self.header.history_since);
+        let time = self.storage.now();
+        let directory = self.catalog_node(DIRECTORY)?;
+        let mut samples = samples(&directory, version, since);
+        drop(directory);
+        match samples.last() {
+            Some(last) => {
+                let is_near = last.time.abs_diff(time) < resolution(span);
+                if is_near || last.version == version {
+                    return Ok(());
+                }
+            }
+            // The versions since then are kept until this time is too old.
+            None => samples.push(Sample {
+                version: since,
+                time,
+            }),
+        }
+        samples.push(Sample { version, time });
+        samples.drain(..too_old(&samples, span));
+        if samples.len() > MOST {
+            thin(&mut samples);
+        }
+        self.txn_keeps_since()?;
+        let directory = self.node_mut(DIRECTORY)?;
+        put(directory, &samples, version);
+        while directory.size() > CAPACITY && samples.len() > 2 {
+            thin(&mut samples);
+            put(directory, &samples, version);
+        }
+        if directory.size() > CAPACITY {
+            // A directory without room for a sample. All versions are kept.
+            samples.retain(|sample| sample.version != version);
+            put(directory, &samples, version);
+        }
+        Ok(())
+    }
+
+    /// Makes room in a directory that is full: the samples become fewer.
+    pub(crate) fn thin_samples(&mut self) -> Result<()> {
+        let (version, since) = (self.version()?, self.header.history_since);
+        self.txn_keeps_since()?;
+        let directory = self.node_mut(DIRECTORY)?;
+        let mut samples = samples(directory, version, since);
+        while directory.size() > CAPACITY && samples.len() > 2 {
+            thin(&mut samples);
+            put(directory, &samples, version);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn set_history(&mut self, history: History) -> Result<()> {
+        self.begin_write(None)?;
+        let by_time = self.header.history_seconds > 0;
+        let set = self.write_history(history);
+        self.rollback()?;
+        set?;
+        if by_time && matches!(history, History::Versions(_)) {
+            return self.forget_samples();
+        }
+        Ok(())
+    }
+
+    /// They would be in the way of a later history by time, which goes back further.
+    fn forget_samples(&mut self) -> Result<()> {
+        match self.begin_write(None) {
+            Err(Error::Busy) => return Ok(()),
+            begun => begun?,
+        };
+        let forget = |core: &mut Core| {
+            put(core.node_mut(DIRECTORY)?, &[], 0);
+            Ok(())
+        };
+        if let Err(e) = self.changing(forget) {
+            self.rollback()?;
+            return Err(e);
+        }
+        self.commit(Durability::Flush)?;
+        Ok(())
+    }
+
+    fn write_history(&mut self, history: History) -> Result<()> {
+        let base = self.txn()?.base;
+        let since = self.kept_since(base)?;
+        let mut header = self.header.clone();
+        let by_time = header.history_seconds > 0;
+        (header.history, header.history_seconds) = match history {
+            History::Versions(versions) => (versions, 0),
+            History::Seconds(seconds) => (0, seconds),
+        };
+        let is_more = header.history > self.header.history;
+        if is_more || by_time || header.history_seconds > 0 {
+            header.history_since = since;
+        }
+        self.write_header(header, None)?;
+        self.flush_storage()
+    }
+
+    /// The version that was the newest at a time, as far as the samples know: see
+    /// [`crate::Db::version_at`].
+    pub(crate) fn version_at(&mut self, time: u32) -> Result<u64> {
+        self.oldest_kept()?;
+        let span = self.header.history_seconds;
+        let current = self.load(CURRENT)?;
+        if span == 0 {
+            return Err(Error::NoTimes);
+        }
+        if time >= self.storage.now() {
+            return Ok(current);
+        }
+        let directory = self.catalog_node(DIRECTORY)?;
+        let samples = samples(&directory, current, self.header.history_since);
+        let Some(at) = samples.iter().rposition(|sample| sample.time <= time) else {
+            let oldest = samples.first().map(|sample| sample.time);
+            return Err(Error::NoVersionAt {
+                asked: time,
+                oldest,
+            });
+        };
+        let known = samples[at];
+        let is_over = time - known.time >= resolution(span);
+        let version = match samples.get(at + 1) {
+            // The next commit so long after this sample has made the next one.
+            Some(next) if is_over => next.version - 1,
+            None if is_over => current,
+            _ => known.version,
+        };
+        Ok(self.lost.before(version).unwrap_or(version))
+    }
+}
