@@ -12,10 +12,6 @@
 //! turns. The flush makes the slot durable, and with it the pages that the commit before wrote in
 //! place. Then the pages are written in place, without a flush. Recovery redoes both slots.
 
-use std::time::Instant;
-
-use foldhash::HashMap;
-
 use crate::core::{AllocOp, BROKEN, Core, Written};
 use crate::error::{Error, Result};
 use crate::freemap::{self, FreeMap};
@@ -23,7 +19,7 @@ use crate::header::{Header, MapRef};
 use crate::marks::Flushed;
 use crate::page::{self, CAPACITY, HEADER, Image, PageType, Record, Stamp, set_u32, set_u64};
 use crate::room;
-use crate::shared::{self, CURRENT, FREE_SEQ, HEADER_SEQ, HWM, WRITING};
+use crate::shared::{self, CURRENT, HEADER_SEQ, WRITING};
 use crate::tree::catalog::DIRECTORY;
 use crate::types::{Durability, PAGE_SIZE, PageNo};
 
@@ -131,7 +127,7 @@ impl Core {
     /// Writes zeros where the free maps of new spans will stand. A rollback on a full disk writes a
     /// map, and must have the space.
     pub(crate) fn reserve_maps(&mut self) -> Result<()> {
-        for span in self.header.maps.len().max(1)..self.free.spans() {
+        for span in self.header.maps.len().max(1)..self.space.map.spans() {
             for at in freemap::MAP_AT {
                 let page = span as u32 * freemap::SPAN + at;
                 let image = self.read_image(page)?;
@@ -168,7 +164,7 @@ impl Core {
             return Ok(());
         }
         self.sample_the_time()?;
-        shared::reserve(&*self.storage, self.free.hwm)?;
+        shared::reserve(&*self.storage, self.space.map.hwm)?;
         let txn = self.txn()?;
         let only_chains = txn.dirty.values().all(|n| n.kind == PageType::Overflow);
         if only_chains && !self.double {
@@ -184,7 +180,7 @@ impl Core {
             return Ok(());
         }
         let entries = {
-            let group = self.group.len();
+            let group = self.unflushed.pages().len();
             let txn = self.txn()?;
             txn.dirty.len() + txn.spilled.len() + group
         };
@@ -211,8 +207,8 @@ impl Core {
 
     /// A page outside of all trees, which dies with the transaction.
     fn allocate_list_page(&mut self) -> Result<u32> {
-        let hwm = self.free.hwm;
-        let page = self.free.allocate()?;
+        let hwm = self.space.map.hwm;
+        let page = self.space.map.allocate()?;
         let op = if page >= hwm {
             AllocOp::Grew(hwm, page)
         } else {
@@ -262,8 +258,8 @@ impl Core {
         let later = self.options.later;
         let flush = durability == Durability::Flush
             || self.double
-            || self.oldest_later.is_some_and(|at| at.elapsed() >= later)
-            || self.group.len() + self.txn()?.dirty.len() > MAX_GROUP;
+            || self.unflushed.is_older_than(later)
+            || self.unflushed.pages().len() + self.txn()?.dirty.len() > MAX_GROUP;
         if let Err(e) = self.mark_dirty(&lists, flush) {
             if e.is_full() {
                 self.rollback()?;
@@ -362,7 +358,7 @@ impl Core {
         let mut images = self.images().map_err(Failed::Before)?;
         let stamp = self.stamp()?;
         // The record names all that is not durable (MV1, MV20), by checksum (MV2).
-        let mut crcs = self.group.clone();
+        let mut crcs = self.unflushed.pages().clone();
         crcs.extend(self.txn()?.spilled.iter().map(|(p, c)| (*p, *c)));
         crcs.extend(images.iter().map(|(p, i)| (*p, page::crc_of(i))));
         crcs.remove(&carrier);
@@ -398,7 +394,7 @@ impl Core {
         let new = self.write_new_pages(&mut images)?;
         // Last the page with the record of the version before (MV21). It is no new one: that version
         // uses it.
-        let (carrier, old) = (self.carrier, &mut images[new..]);
+        let (carrier, old) = (self.unflushed.carrier(), &mut images[new..]);
         old.sort_by_key(|(page, _)| *page == carrier);
         let (old, last) = old.split_at(old.partition_point(|(page, _)| *page != carrier));
         self.write_images(old)?;
@@ -476,7 +472,7 @@ impl Core {
             return Ok(());
         };
         let (carrier, lists) = txn.record.unwrap_or_default();
-        self.carrier = carrier;
+        self.unflushed.set_carrier(carrier);
         let mut pages: Vec<u32> = txn
             .dirty
             .keys()
@@ -492,71 +488,19 @@ impl Core {
             self.cache.remove(*page);
         }
         let freed: Vec<u32> = txn.freed.into_iter().chain(lists).collect();
-        self.quarantine.push((version, freed));
+        self.space.keep_back(version, freed);
         if written.flushed {
             self.now_durable(version)?;
         } else {
-            self.group = written.crcs.into_iter().collect();
-            self.group_version = version;
-            self.oldest_later.get_or_insert_with(Instant::now);
+            self.unflushed.add(version, written.crcs);
         }
         self.release_quarantine()?;
         shared::announce(&*self.storage, &pages)?;
         self.skip_own_news()?;
         self.publish_free()?;
-        self.free_version = version;
+        self.space.set_version(version);
         self.store(CURRENT, version)?;
         self.store(WRITING, 0)
-    }
-
-    /// Writes the free map to shared memory, as far as it changed.
-    ///
-    /// Pages that this handle still keeps back are free there. Any other handle that begins to
-    /// write first makes the commit durable, so it may use these pages. It must also know of them.
-    /// Otherwise an entry that leads to one of them would free it again, and it would be allocated
-    /// twice.
-    pub(crate) fn publish_free(&mut self) -> Result<()> {
-        let kept_back = self.quarantine.iter().flat_map(|(_, pages)| pages);
-        let mut also: HashMap<usize, u64> = HashMap::default();
-        for page in kept_back {
-            *also.entry((page / 64) as usize).or_default() |= 1 << (page % 64);
-        }
-        let known = self.published.len();
-        let words = (self.free.hwm as usize).div_ceil(64);
-        self.published.resize(words, 0);
-        let mut news = self.free.touched().to_vec();
-        news.extend(also.keys());
-        news.sort_unstable();
-        news.dedup();
-        let mut changed = false;
-        // Past the known part, an earlier and larger file may have left any value.
-        let known_news = news.into_iter().filter(|word| *word < known.min(words));
-        for i in known_news.chain(known..words) {
-            let also = also.get(&i).copied().unwrap_or(0);
-            let word = self.free.words().get(i).copied().unwrap_or(0) | also;
-            if i >= known || self.published[i] != word {
-                self.store(shared::free_word(i), word)?;
-                self.published[i] = word;
-                changed = true;
-            }
-        }
-        self.free.forget_touched();
-        debug_assert!(self.published_all(&also));
-        // Last, so that no word past it is left from an earlier file, whenever the process dies.
-        self.store(HWM, u64::from(self.free.hwm))?;
-        if changed {
-            self.free_seq = self.load(FREE_SEQ)? + 1;
-            self.store(FREE_SEQ, self.free_seq)?;
-        }
-        Ok(())
-    }
-
-    /// True if no changed word was left out.
-    fn published_all(&self, also: &HashMap<usize, u64>) -> bool {
-        self.published.iter().enumerate().all(|(i, published)| {
-            let word = self.free.words().get(i).copied().unwrap_or(0);
-            *published == word | also.get(&i).copied().unwrap_or(0)
-        })
     }
 }
 

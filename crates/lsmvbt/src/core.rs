@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 use foldhash::{HashMap, HashSet};
 
@@ -19,9 +18,11 @@ use crate::room;
 use crate::shared::{
     self, AGAIN, CURRENT, DURABLE, EPOCH, HEADER_DURABLE, NEXT, POISON, RING_HEAD,
 };
+use crate::space::Space;
 use crate::storage::{READERS, Storage};
 use crate::tree::value::Walked;
 use crate::types::{Options, PageNo, Stats, TreeKind};
+use crate::unflushed::Unflushed;
 
 /// Reads again after a checksum error: a writer may have been in the middle of the page.
 const READ_TRIES: usize = 200;
@@ -60,7 +61,7 @@ pub(crate) struct Savepoint {
     pub(crate) ops: usize,
 }
 
-/// What a written transaction still needs to be published.
+/// The parts of a written transaction that its publication needs.
 pub(crate) struct Written {
     pub(crate) flushed: bool,
     /// Pages and checksums for the record of the next commit.
@@ -142,25 +143,8 @@ pub(crate) struct Core {
     pub(crate) marked_by: u64,
     /// False while the newest header may not have reached the disk.
     pub(crate) header_flushed: bool,
-    pub(crate) free: FreeMap,
-    /// The version of the free map in `free`; 0: none.
-    pub(crate) free_version: u64,
-    /// The number of changes to the free map in shared memory when `free` was read or published.
-    pub(crate) free_seq: u64,
-    /// The free map in shared memory.
-    pub(crate) published: Vec<u64>,
-    /// Pages freed by commits of this handle that are not durable yet. In shared memory they are
-    /// free: another handle that writes next flushes first.
-    pub(crate) quarantine: Vec<(u64, Vec<u32>)>,
-    /// Pages and checksums of the commits since the last flush.
-    pub(crate) group: BTreeMap<u32, u32>,
-    /// The version up to which `group` is complete; 0: none.
-    pub(crate) group_version: u64,
-    /// The page with the record of `group_version`. The commit after it writes this page last,
-    /// so that a death in it leaves this record; 0: none.
-    pub(crate) carrier: u32,
-    /// The time of the first commit in `group`.
-    pub(crate) oldest_later: Option<Instant>,
+    pub(crate) space: Space,
+    pub(crate) unflushed: Unflushed,
     pub(crate) ring: u64,
     pub(crate) epoch: u64,
     pub(crate) held: [Held; READERS],
@@ -426,8 +410,8 @@ impl Core {
     pub(crate) fn allocate(&mut self, make: impl FnOnce(PageNo, u64) -> Node) -> Result<u32> {
         room::for_a_page()?;
         let version = self.version()?;
-        let hwm = self.free.hwm;
-        let page = self.free.allocate()?;
+        let hwm = self.space.map.hwm;
+        let page = self.space.map.allocate()?;
         let op = if page >= hwm {
             AllocOp::Grew(hwm, page)
         } else {
@@ -460,7 +444,7 @@ impl Core {
             let txn = self.txn()?;
             txn.spilled.remove(&page);
             txn.ops.push(AllocOp::FreedOwn(page));
-            self.free.insert(page);
+            self.space.map.insert(page);
             return Ok(());
         }
         if txn.freed.insert(page) {
@@ -472,13 +456,10 @@ impl Core {
     /// True if a page is free or dies with this transaction.
     pub(crate) fn is_free(&self, page: u32) -> bool {
         crate::freemap::is_fixed(page)
-            || page >= self.free.hwm
-            || self.free.contains(page)
+            || page >= self.space.map.hwm
+            || self.space.map.contains(page)
             || self.txn.as_ref().is_some_and(|t| t.freed.contains(&page))
-            || self
-                .quarantine
-                .iter()
-                .any(|(_, pages)| pages.contains(&page))
+            || self.space.keeps_back(page)
     }
 
     /// Undoes allocations back to the first `ops` of the transaction.
@@ -495,15 +476,15 @@ impl Core {
             match op {
                 AllocOp::Took(p) => {
                     txn.own.remove(&p);
-                    self.free.insert(p);
+                    self.space.map.insert(p);
                 }
                 AllocOp::Grew(hwm, p) => {
                     txn.own.remove(&p);
-                    self.free.truncate(hwm);
+                    self.space.map.truncate(hwm);
                 }
                 AllocOp::FreedOwn(p) => {
                     txn.own.insert(p);
-                    self.free.remove(p);
+                    self.space.map.remove(p);
                 }
                 AllocOp::Freed(p) => {
                     txn.freed.remove(&p);
@@ -514,7 +495,7 @@ impl Core {
 
     /// The free map as it was at the base of the transaction.
     pub(crate) fn base_free(&self) -> FreeMap {
-        let mut free = self.free.clone();
+        let mut free = self.space.map.clone();
         for op in self.txn.iter().flat_map(|t| t.ops.iter().rev()) {
             match *op {
                 AllocOp::Took(p) => free.insert(p),

@@ -125,7 +125,7 @@ impl Core {
 
     /// The slots' pages are neither free nor in a tree.
     pub(crate) fn protect_slots(&mut self) {
-        protect(&mut self.free, &self.header);
+        protect(&mut self.space.map, &self.header);
     }
 
     fn slots(&self) -> Result<Slots> {
@@ -145,10 +145,10 @@ impl Core {
         self.flush_storage()?;
         let over = self.newest_over()?;
         let size = need.saturating_add(need / 4).max(SLOT_PAGES);
-        let slots = Slots::new_behind(&self.free, size)?;
+        let slots = Slots::new_behind(&self.space.map, size)?;
         self.reserve(slots)?;
         let old = Slots::of(&self.header);
-        let mut next = self.free.clone();
+        let mut next = self.space.map.clone();
         let mut free = self.base_free();
         for page in old.into_iter().flat_map(Slots::all) {
             next.insert(page);
@@ -162,7 +162,7 @@ impl Core {
         (header.slot_start, header.slot_pages) = (slots.start(), size);
         (header.settled, header.floor) = (over, over);
         self.write_header(header, Some(&free))?;
-        self.free = next;
+        self.space.map = next;
         self.flush_storage()?;
         self.store(SETTLED, over)
     }

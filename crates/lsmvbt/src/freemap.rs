@@ -229,7 +229,7 @@ mod tests {
             db.put_integer(tree, 1, b"first").unwrap();
             db.commit(Durability::Flush).unwrap();
             // As if all pages between were in use.
-            db.core.free.hwm = MAX_PAGES - 200;
+            db.core.space.map.hwm = MAX_PAGES - 200;
             db.core.publish_free().unwrap();
             db.begin_write().unwrap();
             let error = (2..1000).find_map(|key| db.put_integer(tree, key, &[7; 5000]).err());

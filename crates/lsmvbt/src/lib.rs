@@ -53,11 +53,13 @@ mod recover;
 mod room;
 mod shared;
 mod slots;
+mod space;
 mod storage;
 mod time;
 mod tree;
 mod txn;
 mod types;
+mod unflushed;
 
 pub use cursor::{Cursor, READABLE_BEHIND, Seek};
 pub use db::{Db, Snapshot};

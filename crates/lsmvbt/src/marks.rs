@@ -102,7 +102,7 @@ impl Core {
         }
         let mut more = marks.clone();
         more.extend(pages.iter().map(|p| p / region));
-        let largest = largest_region(self.free.hwm, self.options.recovery_pages);
+        let largest = largest_region(self.space.map.hwm, self.options.recovery_pages);
         let few = REGIONS as usize;
         if region < largest && more.len() > few {
             let commits = self.newest_over().ok()?.saturating_sub(self.header.floor);
@@ -130,7 +130,7 @@ impl Core {
     fn mark_growth(&self, pages: &[u32], region: u32, limit: usize, marks: &mut BTreeSet<u32>) {
         let last = pages.iter().copied().max().unwrap_or(0);
         let next = last / region..=(last + GROWTH) / region;
-        if last + 1 == self.free.hwm && marks.len() + next.clone().count() <= limit {
+        if last + 1 == self.space.map.hwm && marks.len() + next.clone().count() <= limit {
             marks.extend(next);
         }
     }

@@ -80,15 +80,8 @@ impl Core {
             lost: Default::default(),
             marked_by: 0,
             header_flushed: false,
-            free: FreeMap::default(),
-            free_version: 0,
-            free_seq: 0,
-            published: Vec::new(),
-            quarantine: Vec::new(),
-            group: Default::default(),
-            group_version: 0,
-            carrier: 0,
-            oldest_later: None,
+            space: Default::default(),
+            unflushed: Default::default(),
             ring: 0,
             epoch: 0,
             held: Default::default(),
@@ -191,8 +184,8 @@ impl Core {
         let clean = self.header.marks.is_empty();
         if clean {
             let floor = self.header.floor;
-            self.free = self.read_maps(&self.header.clone())?.unwrap_or_default();
-            protect(&mut self.free, &self.header);
+            self.space.map = self.read_maps(&self.header.clone())?.unwrap_or_default();
+            protect(&mut self.space.map, &self.header);
             self.begin_life(floor, floor)?;
         } else if self.options.read_only {
             return Err(Error::ReadOnly);
@@ -211,24 +204,19 @@ impl Core {
         self.store(NEXT, version + 1)?;
         self.store(HEADER_SEQ, self.header.seq)?;
         self.store(EPOCH, self.load(EPOCH)? + 1)?;
-        let words = (self.free.hwm as usize).div_ceil(64);
+        let words = (self.space.map.hwm as usize).div_ceil(64);
         for i in 0..words {
             self.store(
                 shared::free_word(i),
-                self.free.words().get(i).copied().unwrap_or(0),
+                self.space.map.words().get(i).copied().unwrap_or(0),
             )?;
         }
-        self.store(HWM, u64::from(self.free.hwm))?;
-        self.free.forget_touched();
-        self.published = self.free.words().to_vec();
-        self.published.resize(words, 0);
-        self.quarantine.clear();
-        self.free_seq = self.load(FREE_SEQ)? + 1;
-        self.store(FREE_SEQ, self.free_seq)?;
-        self.group.clear();
-        self.group_version = durable;
-        self.oldest_later = None;
-        self.free_version = version;
+        self.store(HWM, u64::from(self.space.map.hwm))?;
+        let seq = self.load(FREE_SEQ)? + 1;
+        self.space.published_whole(words, seq);
+        self.store(FREE_SEQ, seq)?;
+        self.unflushed.flushed_to(durable);
+        self.space.set_version(version);
         self.cache.clear();
         self.store(CURRENT, version)?;
         self.store(WRITING, 0)?;
@@ -382,7 +370,7 @@ impl Core {
     /// writer may have died before it flushed the commit. Nothing is known to be durable then, so
     /// that the next handle to begin a write transaction flushes.
     fn go_on(&mut self, version: u64, pages: &[Seen]) -> Result<()> {
-        self.free = self.rebuild_free(pages, version)?;
+        self.space.map = self.rebuild_free(pages, version)?;
         let durable = if self.header_flushed { version } else { 0 };
         let reserved = self.header.reserved;
         self.declare_lost(version, reserved.max(version))?;
@@ -418,7 +406,7 @@ impl Core {
         if published != 0 {
             self.flush_storage()?;
         }
-        self.free = free;
+        self.space.map = free;
         self.begin_life(version, version)
     }
 
@@ -530,7 +518,7 @@ impl Core {
         if self.txn.is_some() {
             self.rollback()?;
         }
-        if !self.quarantine.is_empty() {
+        if self.space.keeps_any_back() {
             match self.flush() {
                 Err(Error::Busy) | Ok(()) => {}
                 Err(e) => return Err(e),
@@ -578,7 +566,7 @@ impl Core {
         header.settled = floor;
         header.marks = Marks::Some(Default::default());
         header.reserved = 0;
-        let free = self.free.clone();
+        let free = self.space.map.clone();
         self.write_header(header, Some(&free))?;
         self.flush_storage()
     }

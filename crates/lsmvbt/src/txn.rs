@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use crate::core::{Core, Savepoint, Txn, WRITTEN};
 use crate::error::{Error, Result};
-use crate::freemap::FreeMap;
 use crate::marks::Flushed;
 use crate::page::{Node, PageType, Stamp};
 use crate::shared::{self, CURRENT, DURABLE, EPOCH, FREE_SEQ, HEADER_SEQ, HWM, NEXT, WRITING};
@@ -74,15 +73,14 @@ impl Core {
         self.store(NEXT, version + 1)?;
         let durable = self.load(DURABLE)?;
         let too_far = version - current > Stamp::FARTHEST;
-        if durable < current && (self.group_version != current || too_far) {
+        if durable < current && (!self.unflushed.is_complete_to(current) || too_far) {
             // Another handle's commits, for whose pages this handle can give no record. Or one from
             // which the pages of this transaction are too far to name it.
             self.flush_storage().map_err(|e| self.poison(e))?;
             self.now_durable(current)?;
         } else if durable >= current {
             // Another handle may have flushed this handle's commits.
-            self.group.clear();
-            self.group_version = current;
+            self.unflushed.flushed_to(current);
         }
         self.release_quarantine()?;
         self.publish_free()?;
@@ -105,21 +103,16 @@ impl Core {
         }
         let seq = self.load(FREE_SEQ)?;
         let hwm = self.load(HWM)? as u32;
-        let same_map = self.free_seq == seq && self.free.hwm == hwm && self.free_version != 0;
+        let same_map = self.space.is_published(seq, hwm);
         if !same_map || self.epoch != epoch {
             let mut words = Vec::with_capacity(hwm as usize / 64 + 1);
             for i in 0..(hwm as usize).div_ceil(64) {
                 words.push(self.load(shared::free_word(i))?);
             }
-            self.published = words.clone();
-            self.free = FreeMap::from_words(words, hwm);
-            self.free_seq = seq;
-            // The map includes the pages that this handle kept back, unless another handle uses
-            // them already.
-            self.quarantine.clear();
+            self.space.learn(words, hwm, seq);
             self.forget_group(current);
             protect = true;
-        } else if self.free_version != current {
+        } else if !self.space.is_of(current) {
             // Others have committed, and the map is the same. Before the first of them began, its
             // handle made durable what this one had committed.
             self.forget_group(current);
@@ -135,36 +128,16 @@ impl Core {
     /// The newest commits may be those of others, for which this handle can give no record. Unless
     /// they are durable, the next transaction begins with a flush.
     fn forget_group(&mut self, current: u64) {
-        self.free_version = current;
-        self.group.clear();
-        self.group_version = 0;
-        self.oldest_later = None;
+        self.space.set_version(current);
+        self.unflushed.forget();
     }
 
     /// Every version up to `version` has reached the disk.
     pub(crate) fn now_durable(&mut self, version: u64) -> Result<()> {
         self.store(DURABLE, version)?;
-        self.group.clear();
-        self.group_version = version;
-        self.oldest_later = None;
+        self.unflushed.flushed_to(version);
         if let Some(txn) = &mut self.txn {
             txn.keep = None;
-        }
-        Ok(())
-    }
-
-    /// Pages freed by commits that have become durable can be used now (MV7).
-    pub(crate) fn release_quarantine(&mut self) -> Result<()> {
-        let durable = self.load(DURABLE)?;
-        let waiting = std::mem::take(&mut self.quarantine);
-        for (version, pages) in waiting {
-            if version > durable {
-                self.quarantine.push((version, pages));
-                continue;
-            }
-            for page in pages {
-                self.free.insert(page);
-            }
         }
         Ok(())
     }
@@ -261,7 +234,7 @@ impl Core {
             return Ok(());
         }
         let keep = limit / 2;
-        let carrier = self.carrier;
+        let carrier = self.unflushed.carrier();
         let txn = self.txn()?;
         // Never the carrier (MV22).
         let mut pages: Vec<u32> = txn

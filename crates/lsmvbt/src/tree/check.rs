@@ -112,7 +112,7 @@ impl Core {
         if !walk.seen.insert(page) {
             walk.find(page, "it is used twice");
         }
-        let writing = self.txn.is_some() || self.free_version == walk.view;
+        let writing = self.txn.is_some() || self.space.is_of(walk.view);
         if writing && page != crate::tree::catalog::DIRECTORY && self.is_free(page) {
             walk.find(page, "it is in use and free");
         }
@@ -232,7 +232,7 @@ impl Core {
         (header.floor, header.settled) = (over, over);
         header.marks = Marks::Some(Default::default());
         header.reserved = 0;
-        let free = self.free.clone();
+        let free = self.space.map.clone();
         self.write_header(header, Some(&free))?;
         self.flush_storage()?;
         self.publish_free()?;
@@ -243,7 +243,7 @@ impl Core {
     /// whole. Frees what the crash has left unreachable, and writes again the pages of lost versions.
     /// The caller has flushed, and begun the transaction.
     pub(crate) fn heal(&mut self) -> Result<()> {
-        let small = self.free.hwm <= self.options.recovery_pages;
+        let small = self.space.map.hwm <= self.options.recovery_pages;
         if self.load(CRASHED)? == 0 || !small || self.header.has_history() {
             return Ok(());
         }
@@ -270,12 +270,12 @@ impl Core {
     fn free_unreached(&mut self, reached: &Reached) -> u32 {
         let slots = Slots::of(&self.header);
         let mut count = 0;
-        for page in 0..self.free.hwm {
+        for page in 0..self.space.map.hwm {
             let lost = !is_fixed(page)
                 && !slots.is_some_and(|s| s.contains(page))
                 && !reached.pages.contains(&page);
-            if lost && !self.free.contains(page) {
-                self.free.insert(page);
+            if lost && !self.space.map.contains(page) {
+                self.space.map.insert(page);
                 count += 1;
             }
         }
@@ -342,7 +342,7 @@ impl Core {
         if self.txn.is_some() {
             return Err(Error::Transaction("a write transaction is open"));
         }
-        if self.load(DURABLE)? == self.load(CURRENT)? && self.quarantine.is_empty() {
+        if self.load(DURABLE)? == self.load(CURRENT)? && !self.space.keeps_any_back() {
             return Ok(());
         }
         self.begin_write(None)?;

@@ -196,7 +196,7 @@ impl Core {
 
     /// Before the file grows: frees a slice of the trees that were dropped and that nobody reads.
     pub(crate) fn look_for_space(&mut self) -> Result<()> {
-        let enough = self.free.count() >= 8;
+        let enough = self.space.map.count() >= 8;
         let txn = self.txn()?;
         if enough || txn.own.len() < txn.look_for_space_at {
             return Ok(());
