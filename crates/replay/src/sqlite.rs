@@ -37,6 +37,19 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+/// The transaction that a connection is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Transaction {
+    /// None.
+    None,
+    /// That of statements with rows that were not read yet.
+    OfStatements,
+    /// One that has begun and does not have the write lock.
+    Reads,
+    /// One with the write lock.
+    Writes,
+}
+
 /// Is called where a call finds a lock. It waits, and returns whether to try again.
 pub type OnBusy = Box<dyn FnMut() -> bool>;
 
@@ -159,6 +172,26 @@ impl Connection {
     pub fn autocommit(&self) -> bool {
         // SAFETY: an open connection.
         unsafe { ffi::sqlite3_get_autocommit(self.0.db) != 0 }
+    }
+
+    /// The transaction that the connection is in.
+    pub fn transaction(&self) -> Transaction {
+        // SAFETY: an open connection; null stands for all of its databases.
+        let state = unsafe { ffi::sqlite3_txn_state(self.0.db, ptr::null()) };
+        match (self.autocommit(), state) {
+            (_, ffi::SQLITE_TXN_WRITE) => Transaction::Writes,
+            (true, ffi::SQLITE_TXN_NONE) => Transaction::None,
+            (true, _) => Transaction::OfStatements,
+            (false, _) => Transaction::Reads,
+        }
+    }
+
+    /// Whether the last call could not write because another connection had committed after the
+    /// snapshot of this one's open transaction.
+    pub fn is_outdated(&self) -> bool {
+        // SAFETY: an open connection.
+        let code = unsafe { ffi::sqlite3_extended_errcode(self.0.db) };
+        code == ffi::SQLITE_BUSY_SNAPSHOT && !self.autocommit()
     }
 
     /// Prepares the first statement of a text: `None` if it is empty. Returns the offset of its

@@ -92,6 +92,7 @@ fn threads(runs: &[Run]) -> Option<Section> {
         "of these with other results",
         "waited for a lock",
         "left the order",
+        "transactions tried again",
     ]);
     for run in runs {
         if let Some(together) = &run.together {
@@ -103,6 +104,7 @@ fn threads(runs: &[Run]) -> Option<Section> {
                 grouped(together.raced_differ_from_recorded.count),
                 grouped(run.checked.waited),
                 grouped(together.passed + together.late),
+                grouped(together.tried_again),
             ]);
         }
     }

@@ -112,6 +112,9 @@ pub struct Together {
     pub passed: u64,
     /// Events that the trace has too late to keep their place in the order.
     pub late: u64,
+    /// Times that a transaction was rolled back and tried again: another one had committed after its
+    /// snapshot.
+    pub tried_again: u64,
 }
 
 impl Together {
@@ -125,6 +128,7 @@ impl Together {
             raced_differ_from_first_mode: raced.from_first.into(),
             passed: of.passed,
             late: of.late,
+            tried_again: of.tried_again,
         }
     }
 }
@@ -396,6 +400,7 @@ fn threads(runs: &[Run]) -> TextTable {
         "with other\nresults",
         "waited for\na lock",
         "order\nleft",
+        "tried\nagain",
     ];
     let mut table = TextTable::new(1, heads);
     for run in runs {
@@ -408,6 +413,7 @@ fn threads(runs: &[Run]) -> TextTable {
                 together.raced_differ_from_recorded.count.to_string(),
                 run.checked.waited.to_string(),
                 (together.passed + together.late).to_string(),
+                together.tried_again.to_string(),
             ]);
         }
     }

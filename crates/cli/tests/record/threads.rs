@@ -245,3 +245,109 @@ fn the_order_gives_way_to_a_lock_that_the_recorded_mode_did_not_take() {
     );
     assert_eq!(document["same_in_all_modes"], false);
 }
+
+/// What a replay in WAL modes counts, apart from the device's work.
+fn tried_again(document: &Value) -> Vec<(u64, u64, u64)> {
+    let runs = document["runs"].as_array().expect("runs");
+    let counts = runs.iter().map(|run| {
+        assert_eq!(run["checked"]["stuck"], Value::Null, "{document:#}");
+        let number = |value: &Value| value.as_u64().expect("a number");
+        (
+            number(&run["together"]["tried_again"]),
+            number(&run["statements"]),
+            number(&run["commits"]),
+        )
+    });
+    counts.collect()
+}
+
+/// The reader's snapshot is older than the other commit, so that its own write is refused. The first
+/// script also commits before its transaction begins, which must not happen twice.
+#[test]
+fn a_transaction_that_is_refused_for_its_snapshot_is_played_again_from_its_beginning() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let one_call_each = [
+        (2, "BEGIN", [10, 11], false),
+        (2, "SELECT a FROM t", [12, 13], false),
+        (3, "INSERT INTO t VALUES (11)", [20, 30], true),
+        (2, "INSERT INTO t SELECT count(*) FROM t", [40, 50], false),
+        (2, "COMMIT", [60, 70], true),
+    ];
+    let script = [
+        (2, "BEGIN", [10, 11], false),
+        (2, "INSERT INTO t VALUES (7)", [12, 13], false),
+        (
+            2,
+            "COMMIT; BEGIN; SELECT 10 FROM t LIMIT 1",
+            [14, 15],
+            false,
+        ),
+        (3, "INSERT INTO t VALUES (11)", [20, 30], true),
+        (
+            2,
+            "SELECT 10 FROM t LIMIT 1; DELETE FROM t WHERE a = 7; COMMIT",
+            [40, 50],
+            true,
+        ),
+    ];
+    for (calls, statements, commits, content) in [
+        (&one_call_each[..], 7, 4, "2"),
+        (&script[..], 11, 5, "10, 11"),
+    ] {
+        let calls = [&BEGINNING[..], calls].concat();
+        let trace = written(dir.path(), &calls, "10");
+        let document = replay(dir.path(), &trace, "wal,onewrite,waldio,direct", &[]);
+        let expected = (1, statements, commits);
+        assert_eq!(tried_again(&document), [expected; 4], "{content}");
+        assert_eq!(document["same_in_all_modes"], true, "{document:#}");
+        assert_eq!(document["same_as_recorded"], true, "{document:#}");
+    }
+}
+
+/// Threads that read, and then write what follows from it. A thread whose transaction is refused
+/// rolls it back and tries again at once. Its cursor is finalized within the transaction.
+const READ_THEN_WRITE: &str = r#"
+import sqlite3, sys, threading
+path = sys.argv[1]
+first = sqlite3.connect(path)
+first.executescript("PRAGMA journal_mode=WAL; CREATE TABLE t (who, n); INSERT INTO t VALUES (0, 0)")
+gate = threading.Barrier(6)
+def attempt(db, who):
+    try:
+        db.execute("BEGIN")
+        n = db.execute("SELECT max(n) FROM t").fetchone()[0]
+        db.execute("INSERT INTO t VALUES (?, ?)", (who, n + 1))
+        db.execute("COMMIT")
+        return True
+    except sqlite3.OperationalError:
+        db.execute("ROLLBACK")
+        return False
+def work(who):
+    db = sqlite3.connect(path, timeout=60, isolation_level=None, cached_statements=0)
+    for _ in range(10):
+        gate.wait()
+        while not attempt(db, who):
+            pass
+    db.close()
+threads = [threading.Thread(target=work, args=(who,)) for who in range(6)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+assert first.execute("SELECT count(*), max(n) FROM t").fetchone() == (61, 60)
+first.close()
+"#;
+
+#[test]
+fn threads_that_read_and_then_write_come_to_the_end_in_every_wal_mode() {
+    let Some(python) = python("sys") else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    let trace = record(dir.path(), &[path(&python), "-c", READ_THEN_WRITE]);
+    let document = replay(dir.path(), &trace, "wal,onewrite", &[]);
+    for (_, _, commits) in tried_again(&document) {
+        assert_eq!(commits, 62, "{document:#}");
+    }
+    for run in document["runs"].as_array().expect("runs") {
+        let checked = &run["checked"];
+        assert_eq!(checked["differ_from_recorded"]["count"], 0, "{run:#}");
+        assert_eq!(run["together"]["threads"], 7, "{run:#}");
+    }
+}

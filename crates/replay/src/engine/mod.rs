@@ -8,6 +8,7 @@
 //! The replay leaves out statements that SQLite refused when they were recorded, for a lock or
 //! because memory or space ran out. The program tried again, and that is in the trace too.
 
+mod again;
 mod files;
 mod one;
 mod order;
@@ -29,6 +30,7 @@ use onewrite_workload::mode::{Mode, Synchronous};
 use crate::contents::Contents;
 use crate::results::Comparison;
 use crate::sqlite::{Connection, Statement};
+use again::Begun;
 pub use files::{FIRST, Files};
 pub use races::Raced;
 
@@ -94,6 +96,8 @@ pub struct Played {
     pub other_transactions: u64,
     /// The reason why the trace could not be played to its end.
     pub stuck: Option<String>,
+    /// Transactions that were refused for their old snapshot, rolled back, and tried again.
+    pub tried_again: u64,
     /// With several threads.
     pub together: Option<Together>,
 }
@@ -112,6 +116,9 @@ pub struct Together {
     pub passed: u64,
     /// Events that the trace has too late to keep their place in the order.
     pub late: u64,
+    /// Times that a transaction was rolled back and tried again, because another one had committed
+    /// after its snapshot.
+    pub tried_again: u64,
 }
 
 impl Played {
@@ -123,6 +130,7 @@ impl Played {
         self.refused_when_recorded += other.refused_when_recorded;
         self.replaced += other.replaced;
         self.other_transactions += other.other_transactions;
+        self.tried_again += other.tried_again;
     }
 }
 
@@ -160,6 +168,40 @@ impl Job {
 struct Part {
     offset: usize,
     rows: onewrite_record::rows::Rows,
+    /// Statements that were counted.
+    statements: u64,
+    /// Where the present transaction began, if it began in this event.
+    beginning: Option<Beginning>,
+}
+
+/// The part of a script before a transaction, as in [`Part`].
+#[derive(Clone, Copy, Debug)]
+struct Beginning {
+    offset: usize,
+    rows: onewrite_record::rows::Rows,
+    statements: u64,
+}
+
+impl Part {
+    /// Where the next statement begins.
+    fn here(&self) -> Beginning {
+        Beginning {
+            offset: self.offset,
+            rows: self.rows,
+            statements: self.statements,
+        }
+    }
+}
+
+impl From<Beginning> for Part {
+    fn from(before: Beginning) -> Self {
+        Self {
+            offset: before.offset,
+            rows: before.rows,
+            statements: before.statements,
+            beginning: None,
+        }
+    }
 }
 
 struct Opened {
@@ -215,6 +257,10 @@ struct Player<'a> {
     attach: HashMap<Key, VecDeque<Vec<u8>>>,
     /// The transaction of the present event.
     raced: Option<Raced>,
+    /// Transactions that may have to be played again, by connection. With several threads.
+    begun: HashMap<Key, Begun>,
+    /// An event is played again, and its result is not compared.
+    is_again: bool,
     /// Waits for a lock that a call finds. Without it the event is given back.
     patience: Option<Rc<dyn Fn() -> bool>>,
 }
@@ -230,6 +276,8 @@ impl<'a> Player<'a> {
             statements: HashMap::new(),
             attach: HashMap::new(),
             raced: None,
+            begun: HashMap::new(),
+            is_again: false,
             patience: None,
         }
     }

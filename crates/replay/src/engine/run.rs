@@ -86,16 +86,18 @@ impl Player<'_> {
                 outcome,
                 ..
             } => {
-                return self.run(job.ordinal, own(*statement), Some(values), outcome);
+                let key = own(*statement);
+                if let Some(known) = self.statements.get(&key) {
+                    self.note_beginning(known.connection, &mut job.part);
+                }
+                return self.run(job.ordinal, key, Some(values), outcome);
             }
             Event::More {
                 statement, outcome, ..
             } => {
                 return self.run(job.ordinal, own(*statement), None, outcome);
             }
-            Event::Finalize { statement } => {
-                self.statements.remove(&own(*statement));
-            }
+            Event::Finalize { statement } => self.finalize(own(*statement)),
             Event::Exec {
                 connection,
                 sql,
@@ -246,6 +248,9 @@ impl Player<'_> {
         came: Came,
         message: Option<&str>,
     ) -> Result<Step, String> {
+        if self.is_again {
+            return Ok(Step::Done);
+        }
         let raced = self.raced.as_ref();
         self.comparison
             .add(ordinal, text, comparable, outcome, came, message, raced)
@@ -444,6 +449,7 @@ impl Player<'_> {
             if !self.enter(key, piece)? {
                 return Ok(Step::Locked);
             }
+            self.note_beginning(key, part);
             let place = match kind {
                 Kind::Attach => {
                     let named = sql::attached(piece)
@@ -519,6 +525,7 @@ impl Player<'_> {
             }
         }
         self.played.statements += 1;
+        part.statements += 1;
         Ok(true)
     }
 }

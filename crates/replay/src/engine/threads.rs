@@ -3,7 +3,8 @@
 //! The calling thread reads the trace, some way ahead. A connection is opened, used and closed by
 //! one thread, which may have another connection afterwards. Whichever thread ends an event starts
 //! those that may begin then. A call that finds a lock waits in SQLite's busy handler, or is made
-//! again where SQLite does not ask its handler. If all threads wait for locks for `PATIENCE`, the
+//! again where SQLite does not ask its handler. A transaction that SQLite refuses for its old
+//! snapshot is played again from its beginning (`again`). If all threads wait for locks for `PATIENCE`, the
 //! replay ends with the text of a waiting statement.
 
 use std::cell::Cell;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use onewrite_record::event::Event;
 
+use super::again::{Again, MOST_ATTEMPTS};
 use super::order::{Interval, Order};
 use super::races::{Effect, Raced, Races, effect_of};
 use super::run::was_refused;
@@ -234,6 +236,7 @@ impl<'scope, 'env, 'a: 'scope> Crew<'scope, 'env, 'a> {
             raced,
             passed: state.order.passed,
             late: state.order.late,
+            tried_again: player.played.tried_again,
         });
         Ok(player.finish())
     }
@@ -267,12 +270,20 @@ fn work<'a>(
                     (state.is_over, state.stuck) = (true, Some(format!("{what}: {text}")));
                 }
                 End::Locked => {}
+                End::Refused if !state.is_over => {
+                    let text = player.describe(&job);
+                    let what = format!("was refused {MOST_ATTEMPTS} times for an old snapshot");
+                    (state.is_over, state.stuck) = (true, Some(format!("{what}: {text}")));
+                }
+                End::Refused => {}
             }
             shared.reader.notify_one();
             shared.waiters.notify_all();
             break;
         }
         count(&player.options);
+        let bytes = bytes_of(&job.event);
+        player.keep(key, job, bytes);
         let is_last = player.connections.is_empty() && player.statements.is_empty();
         shared.complete(key, is_last);
     }
@@ -283,16 +294,49 @@ fn work<'a>(
 enum End {
     Failed(String),
     Locked,
+    /// Its transaction was refused too often.
+    Refused,
 }
 
 fn play_one(player: &mut Player<'_>, key: Key, job: &mut Job, shared: &Shared) -> Result<(), End> {
     loop {
         match player.execute(job).map_err(End::Failed)? {
             Step::Done => return Ok(()),
+            Step::Locked if player.is_refused(key, job) => {
+                play_again(player, key, job, shared)?;
+            }
             Step::Locked if shared.wait(key) => {}
             Step::Locked => return Err(End::Locked),
         }
     }
+}
+
+/// Rolls the transaction of an event back, and plays it again up to this event.
+fn play_again(
+    player: &mut Player<'_>,
+    key: Key,
+    job: &mut Job,
+    shared: &Shared,
+) -> Result<(), End> {
+    let Again::Jobs(mut jobs) = player.begin_again(key, job).map_err(End::Failed)? else {
+        return Err(End::Refused);
+    };
+    if shared.is_over() {
+        return Err(End::Locked);
+    }
+    // These statements were counted when they were played first.
+    let played = std::mem::take(&mut player.played);
+    player.is_again = true;
+    let done = jobs.iter_mut().try_for_each(|before| {
+        let part = before.part;
+        play_one(player, key, before, shared)?;
+        before.part = part;
+        Ok(())
+    });
+    player.is_again = false;
+    player.played = played;
+    player.keep_again(key, jobs);
+    done
 }
 
 /// The next thing that the reader does.
