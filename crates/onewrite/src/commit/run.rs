@@ -152,6 +152,7 @@ mod tests {
     fn a_frame_in_used_memory_is_no_commit_before_its_header_comes() {
         let page = PageSize::new(512).expect("a page size");
         let mut run = Run::new(page);
+        let mut other = Run::new(page);
         for (frames, byte) in [(3, 1), (5, 2), (2, 3)] {
             for frame in (7..7 + frames).map(FrameNo) {
                 assert!(run.accepts(frame));
@@ -164,12 +165,13 @@ mod tests {
                 run.bytes(),
                 vec![byte; frames as usize * page.frame_bytes()]
             );
-            let mut other = Run::new(page);
             other.append(&run);
             other.append(&run);
+            assert_eq!(other.first(), FrameNo(7));
             assert_eq!(other.bytes(), [run.bytes(), run.bytes()].concat());
             run.truncate(FrameNo(8));
             assert_eq!((run.frames(), run.frame(FrameNo(8))), (1, None));
+            other.clear();
             run.clear();
             assert!(run.is_empty() && run.bytes().is_empty());
         }
