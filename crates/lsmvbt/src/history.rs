@@ -26,7 +26,7 @@ const SAMPLES: i64 = -1 - METAS as i64;
 /// More samples are thinned out.
 const MOST: usize = 80;
 
-/// What stays readable next to the newest version.
+/// The versions that stay readable next to the newest one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum History {
     /// This number of versions.

@@ -124,6 +124,21 @@ pub(super) fn allocated(text: &CStr) -> *mut c_char {
     }
 }
 
+/// A copy of values in memory that SQLite frees; null if there is none, or no value.
+pub(super) fn allocated_array<T: Copy>(values: &[T]) -> *mut T {
+    if values.is_empty() {
+        return std::ptr::null_mut();
+    }
+    // SAFETY: the memory is as long as the values copied into it, and aligned for any type.
+    unsafe {
+        let memory = sqlite3_malloc64(size_of_val(values) as u64).cast::<T>();
+        if !memory.is_null() {
+            std::ptr::copy_nonoverlapping(values.as_ptr(), memory, values.len());
+        }
+        memory
+    }
+}
+
 /// The version of SQLite.
 #[must_use]
 pub fn version() -> String {
