@@ -71,6 +71,14 @@ unsafe extern "C" {
         ) -> c_int,
         destroy: unsafe extern "C" fn(*mut c_void),
     ) -> c_int;
+    fn sqlite3_deserialize(
+        db: *mut Opaque,
+        schema: *const c_char,
+        image: *mut c_void,
+        size: i64,
+        room: i64,
+        flags: c_uint,
+    ) -> c_int;
     fn sqlite3_errmsg(db: *mut Opaque) -> *const c_char;
     fn sqlite3_extended_errcode(db: *mut Opaque) -> c_int;
     fn sqlite3_finalize(statement: *mut Opaque) -> c_int;
@@ -407,15 +415,33 @@ impl Connection {
         }
     }
 
-    /// The main database as bytes.
+    /// Makes a database one in memory, with this image.
     ///
     /// # Errors
     /// SQLite's.
-    pub fn serialize(&self) -> Result<Vec<u8>> {
+    pub fn deserialize(&self, schema: &str, image: &[u8]) -> Result<()> {
+        /// SQLite frees the image, and may make it larger.
+        const OWNED: c_uint = 1 | 2;
+        let schema = CString::new(schema).map_err(|_| Error::words("a zero in a name"))?;
+        let size = image.len() as i64;
+        let image = allocated_array(image);
+        // SAFETY: the image was allocated by SQLite, which frees it also after an error.
+        self.check(unsafe {
+            let (db, image) = (self.db.as_ptr(), image.cast());
+            sqlite3_deserialize(db, schema.as_ptr(), image, size, size, OWNED)
+        })
+    }
+
+    /// A database as bytes.
+    ///
+    /// # Errors
+    /// SQLite's.
+    pub fn serialize(&self, schema: &str) -> Result<Vec<u8>> {
+        let schema = CString::new(schema).map_err(|_| Error::words("a zero in a name"))?;
         let mut size = 0;
         // SAFETY: SQLite returns the size of its memory, which is freed once.
         unsafe {
-            let memory = sqlite3_serialize(self.db.as_ptr(), c"main".as_ptr(), &raw mut size, 0);
+            let memory = sqlite3_serialize(self.db.as_ptr(), schema.as_ptr(), &raw mut size, 0);
             let Ok(size) = usize::try_from(size) else {
                 return Err(self.error());
             };

@@ -226,3 +226,21 @@ fn a_diff_says_what_it_cannot_do() {
     }
     assert_eq!(one(&a, "PRAGMA integrity_check"), "ok");
 }
+
+#[test]
+fn an_attached_version_has_an_image_of_its_own() {
+    let setup = Setup::new();
+    let a = setup.open("x", ENGINE);
+    run(&a, "PRAGMA lsmvbt_history = 100");
+    run(&a, "CREATE TABLE t(x); INSERT INTO t VALUES (1)");
+    let then = one(&a, "PRAGMA lsmvbt_version");
+    run(&a, "INSERT INTO t VALUES (2)");
+    let old = format!("file:{}?version={then}", setup.path("x"));
+    run(&a, &format!("ATTACH '{old}' AS old"));
+    for (schema, rows) in [("old", "1"), ("main", "2")] {
+        let image = a.serialize(schema).expect("an image");
+        let memory = Connection::open(":memory:").expect("a database");
+        memory.deserialize("main", &image).expect("its image");
+        assert_eq!(one(&memory, "SELECT count(*) FROM t"), rows);
+    }
+}
