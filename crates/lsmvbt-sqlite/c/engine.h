@@ -97,6 +97,17 @@ unsigned int lsmvbt_data_version(EngineDb*);
 ** error; sqlite3_free() frees it. SQLITE_NOTFOUND if no pragma has this name. */
 int lsmvbt_pragma(EngineDb*, const char *name, const char *value, char **answer);
 
+/* A row that differs between two versions. */
+typedef struct EngineChange EngineChange;
+struct EngineChange {
+  sqlite3_int64 rowid;
+  int kind;                      /* 0 insert, 1 update, 2 delete */
+};
+/* The rows of a table that differ between two versions, in the order of rowids; `to` may be null: the
+** newest version. Writes them, or the reason for an error; sqlite3_free() frees both. */
+int lsmvbt_diff(EngineDb*, const char *table, const char *from, const char *to, EngineChange **changes,
+                sqlite3_int64 *count, char **reason);
+
 /* Trees. */
 int lsmvbt_create_tree(EngineDb*, int table, unsigned int *tree);
 int lsmvbt_drop_tree(EngineDb*, unsigned int tree);

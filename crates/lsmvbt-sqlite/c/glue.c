@@ -9,5 +9,6 @@
 #include "glue_cursor.c"
 #include "glue_write.c"
 #include "glue_handle.c"
+#include "glue_diff.c"
 #include "glue_open.c"
 #include "glue_pager.c"

@@ -106,7 +106,9 @@ static int glueOpen(
     rc = lsmvbt_open(iEngine, sqlite3PagerFile(p->shared.pPager), sqlite3PagerFilename(p->shared.pPager, 0),
                      sqlite3PagerIsreadonly(p->shared.pPager), &p->pEngine);
   }
+  if( rc==SQLITE_OK ) rc = glueDiffRegister(db);
   if( rc!=SQLITE_OK ){
+    if( p->pEngine ) lsmvbt_close(p->pEngine);
     sqlite3PagerClose(p->shared.pPager, db);
     sqlite3_free(p);
     return rc;

@@ -59,9 +59,43 @@ SQLITE_PRIVATE int sqlite3RunVacuum(char **pzErrMsg, sqlite3 *db, int iDb, sqlit
 }
 
 #ifndef SQLITE_OMIT_DESERIALIZE
+/* The image of a database of the other engine is a stock one: VACUUM INTO writes it into a file in
+** memory. So sqlite3_deserialize() takes it, and any SQLite reads it. */
+static unsigned char *glueSerialize(sqlite3 *db, const char *zSchema, sqlite3_int64 *piSize){
+  sqlite3 *pCopy = 0;
+  unsigned char *pImage = 0;
+  sqlite3_uint64 iName;
+  const unsigned int openFlags = db->openFlags;
+  char *zName, *zSql;
+  int rc = SQLITE_NOMEM;
+  /* Nobody else in the process has a file of this name. */
+  sqlite3_randomness(sizeof(iName), &iName);
+  zName = sqlite3_mprintf("file:/lsmvbt-serialize-%llx?vfs=memdb&engine=stock", iName);
+  zSql = sqlite3_mprintf("VACUUM \"%w\" INTO %Q", zSchema, zName);
+  if( zName && zSql ){
+    rc = sqlite3_open_v2(zName, &pCopy, SQLITE_OPEN_READWRITE|SQLITE_OPEN_CREATE|SQLITE_OPEN_URI, 0);
+  }
+  if( rc==SQLITE_OK ){
+    db->openFlags |= SQLITE_OPEN_URI;
+    rc = sqlite3_exec(db, zSql, 0, 0, 0);
+    db->openFlags = openFlags;
+  }else{
+    sqlite3Error(db, rc);
+  }
+  if( rc==SQLITE_OK ){
+    pImage = stock_sqlite3_serialize(pCopy, "main", piSize, 0);
+    if( pImage==0 ) sqlite3Error(db, SQLITE_NOMEM);
+  }
+  sqlite3_close(pCopy);
+  sqlite3_free(zSql);
+  sqlite3_free(zName);
+  return pImage;
+}
+
 SQLITE_API unsigned char *sqlite3_serialize(
   sqlite3 *db, const char *zSchema, sqlite3_int64 *piSize, unsigned int mFlags
 ){
+  unsigned char *pImage = 0;
   int isOurs;
 #ifdef SQLITE_ENABLE_API_ARMOR
   if( !sqlite3SafetyCheckOk(db) ){
@@ -70,14 +104,15 @@ SQLITE_API unsigned char *sqlite3_serialize(
   }
 #endif
   sqlite3_mutex_enter(db->mutex);
-  isOurs = glueIsOurs(db, zSchema ? zSchema : db->aDb[0].zDbSName);
+  if( zSchema==0 ) zSchema = db->aDb[0].zDbSName;
+  isOurs = glueIsOurs(db, zSchema);
   if( isOurs ){
     if( piSize ) *piSize = -1;
-    sqlite3ErrorWithMsg(db, SQLITE_ERROR,
-        "a database of this engine cannot be serialized: use VACUUM INTO a stock database");
+    /* There is no image in memory to point to. */
+    if( (mFlags & SQLITE_SERIALIZE_NOCOPY)==0 ) pImage = glueSerialize(db, zSchema, piSize);
   }
   sqlite3_mutex_leave(db->mutex);
-  return isOurs ? 0 : stock_sqlite3_serialize(db, zSchema, piSize, mFlags);
+  return isOurs ? pImage : stock_sqlite3_serialize(db, zSchema, piSize, mFlags);
 }
 #endif
 

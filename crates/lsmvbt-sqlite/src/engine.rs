@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::ptr;
 
-use ::lsmvbt::{Abbreviation, Around, Found, Payloads, Span};
+use ::lsmvbt::{Abbreviation, Around, Change, Found, Payloads, Span};
 
 use crate::ffi::DatabaseFile;
 
@@ -332,6 +332,18 @@ pub trait Connection: Send {
     fn pragma(&mut self, name: &str, value: Option<&str>) -> Result<Option<String>> {
         let _ = (name, value);
         Ok(None)
+    }
+
+    /// The rows of a table that differ between two versions, which are numbers or times. Without
+    /// `to`, up to the newest one.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] and the engine's errors.
+    fn diff(&mut self, table: &str, from: &str, to: Option<&str>) -> Result<Vec<Change>> {
+        let _ = (table, from, to);
+        Err(Error::Refused(
+            "this database's engine compares no versions".to_owned(),
+        ))
     }
 
     /// A number that changes whenever other connections' commits have become visible, and only

@@ -4,6 +4,7 @@
 //! connection, whose view changes when it begins to write, commits, or rolls back. Before that the
 //! glue has saved the cursors' places. So a seek makes a new cursor if the view has changed.
 
+mod diff;
 mod pragmas;
 
 use std::cmp::Ordering;
@@ -431,6 +432,10 @@ impl Connection for Session {
 
     fn pragma(&mut self, name: &str, value: Option<&str>) -> Result<Option<String>> {
         self.run_pragma(name, value)
+    }
+
+    fn diff(&mut self, table: &str, from: &str, to: Option<&str>) -> Result<Vec<::lsmvbt::Change>> {
+        self.diff_of(table, from, to)
     }
 
     fn data_version(&mut self) -> u32 {

@@ -13,7 +13,7 @@ use crate::storage::Storage;
 use crate::tree::catalog::METAS;
 use crate::tree::edit::NewEntry;
 use crate::tree::search::Target;
-use crate::types::{Durability, Options, Stats, Status, TreeId, TreeKind, Version};
+use crate::types::{Change, Durability, Options, Stats, Status, TreeId, TreeKind, Version};
 
 /// A handle on a database: at most one write transaction, any number of snapshots.
 ///
@@ -216,6 +216,21 @@ impl Db {
     /// Entries of a tree, counted one leaf at a time.
     pub fn count(&mut self, view: Version, tree: TreeId) -> Result<u64> {
         self.core.count(view.0, tree.0)
+    }
+
+    /// The rows that differ between two `Integer` trees, each at a version, in the order of their
+    /// keys. `None` is a tree without rows. If both are one tree, each of its pages is read once. Then
+    /// only rows of leaves that have changed since the older version are compared. The caller holds
+    /// a [`Snapshot`] of each version.
+    ///
+    /// # Errors
+    /// `WrongKind`, `NoSuchTree`.
+    pub fn diff(
+        &mut self,
+        old: Option<(Version, TreeId)>,
+        new: Option<(Version, TreeId)>,
+    ) -> Result<Vec<Change>> {
+        self.core.diff(old, new)
     }
 
     /// Walks all of a version. Verifies checksums, structure, the order of integer keys, and that
@@ -433,8 +448,8 @@ impl Db {
         self.core.set_history(History::Versions(versions))
     }
 
-    /// Keeps the versions of the last `seconds` readable, instead of a number of them: at least 7
-    /// eighths of that time if the clock jumps, and longer after a time without commits. Stored in
+    /// Keeps the versions of the last `seconds` readable, instead of a number of them. A jump of the
+    /// clock takes an eighth of that time at most, and a pause without commits adds to it. Stored in
     /// the file. Must not be called inside a write transaction.
     ///
     /// One commit in each 64th part of that time writes the directory as one page more. 0 seconds are
@@ -446,10 +461,10 @@ impl Db {
         })
     }
 
-    /// The version that was the newest at a time, in seconds since 1970. With a history of
-    /// [`Db::set_history_time`] it is known to a 64th part of that time, or a second, if that is
-    /// more: the version is not younger than `time`, and not older than one from so long before. If
-    /// the clock was set back, the newest version that fits counts.
+    /// The version that was the newest at a time, in seconds since 1970, with a history of
+    /// [`Db::set_history_time`]. It is never younger than `time`. It may be the one that was the
+    /// newest up to a 64th part of the history, or a second, before. If the clock was set back, the
+    /// newest version that fits counts.
     ///
     /// # Errors
     /// `NoTimes`, `NoVersionAt`.

@@ -72,6 +72,6 @@ pub use storage::{
 };
 pub use time::seconds_of;
 pub use types::{
-    Durability, Optimizations, Options, PAGE_SIZE, PageNo, Stats, Status, Torn, TreeId, TreeKind,
-    Version,
+    Change, ChangeKind, Durability, Optimizations, Options, PAGE_SIZE, PageNo, Stats, Status, Torn,
+    TreeId, TreeKind, Version,
 };

@@ -203,3 +203,23 @@ pub struct Status {
     /// True for [`Torn::Double`].
     pub double: bool,
 }
+
+/// A row that differs between two versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The row's key.
+    pub key: i64,
+    /// Its change from the first version to the second.
+    pub kind: ChangeKind,
+}
+
+/// The change of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// Only the second version has it.
+    Insert,
+    /// Both have it, with different values.
+    Update,
+    /// Only the first version has it.
+    Delete,
+}

@@ -5,6 +5,8 @@ use std::ffi::{CStr, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Once, PoisonError, RwLock, RwLockReadGuard};
 
+use ::lsmvbt::Change;
+
 use super::code;
 use super::file::DatabaseFile;
 use super::sqlite;
@@ -166,6 +168,18 @@ impl Inner {
             self.open(place)?;
         }
         self.opened()?.pragma(name, value)
+    }
+
+    /// The rows of a table that differ between two versions.
+    pub fn diff(&mut self, table: &str, from: &str, to: Option<&str>) -> Result<Vec<Change>> {
+        if let State::New(place) = &self.state {
+            if self.is_new() {
+                return Err(Error::Refused("the database is empty".to_owned()));
+            }
+            let place = (**place).clone();
+            self.open(place)?;
+        }
+        self.opened()?.diff(table, from, to)
     }
 
     /// Opens savepoints until there are `count`, not counting the one at the beginning.

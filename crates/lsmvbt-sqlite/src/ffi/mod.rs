@@ -6,6 +6,7 @@
 //! No panic passes the boundary: it becomes `SQLITE_INTERNAL`. A call from within a call of the
 //! same connection (a collation that uses the database it compares for) returns `SQLITE_MISUSE`.
 
+mod diff;
 mod exports;
 mod file;
 mod handle;

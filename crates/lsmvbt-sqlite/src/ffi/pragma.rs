@@ -11,7 +11,7 @@ use crate::engine::Error;
 ///
 /// # Safety
 /// `text` is null or a C string, which outlives the result.
-unsafe fn text<'a>(text: *const c_char) -> Option<&'a str> {
+pub(super) unsafe fn text<'a>(text: *const c_char) -> Option<&'a str> {
     if text.is_null() {
         return None;
     }

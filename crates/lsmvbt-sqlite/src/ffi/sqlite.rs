@@ -71,6 +71,14 @@ unsafe extern "C" {
         ) -> c_int,
         destroy: unsafe extern "C" fn(*mut c_void),
     ) -> c_int;
+    fn sqlite3_deserialize(
+        db: *mut Opaque,
+        schema: *const c_char,
+        image: *mut c_void,
+        size: i64,
+        room: i64,
+        flags: c_uint,
+    ) -> c_int;
     fn sqlite3_errmsg(db: *mut Opaque) -> *const c_char;
     fn sqlite3_extended_errcode(db: *mut Opaque) -> c_int;
     fn sqlite3_finalize(statement: *mut Opaque) -> c_int;
@@ -121,6 +129,21 @@ pub(super) fn allocated(text: &CStr) -> *mut c_char {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), memory, bytes.len());
         }
         memory.cast()
+    }
+}
+
+/// A copy of values in memory that SQLite frees; null if there is none, or no value.
+pub(super) fn allocated_array<T: Copy>(values: &[T]) -> *mut T {
+    if values.is_empty() {
+        return std::ptr::null_mut();
+    }
+    // SAFETY: the memory is as long as the values copied into it, and aligned for any type.
+    unsafe {
+        let memory = sqlite3_malloc64(size_of_val(values) as u64).cast::<T>();
+        if !memory.is_null() {
+            std::ptr::copy_nonoverlapping(values.as_ptr(), memory, values.len());
+        }
+        memory
     }
 }
 
@@ -392,15 +415,33 @@ impl Connection {
         }
     }
 
-    /// The main database as bytes.
+    /// Makes a database one in memory, with this image.
     ///
     /// # Errors
     /// SQLite's.
-    pub fn serialize(&self) -> Result<Vec<u8>> {
+    pub fn deserialize(&self, schema: &str, image: &[u8]) -> Result<()> {
+        /// SQLite frees the image, and may make it larger.
+        const OWNED: c_uint = 1 | 2;
+        let schema = CString::new(schema).map_err(|_| Error::words("a zero in a name"))?;
+        let size = image.len() as i64;
+        let image = allocated_array(image);
+        // SAFETY: the image was allocated by SQLite, which frees it also after an error.
+        self.check(unsafe {
+            let (db, image) = (self.db.as_ptr(), image.cast());
+            sqlite3_deserialize(db, schema.as_ptr(), image, size, size, OWNED)
+        })
+    }
+
+    /// A database as bytes.
+    ///
+    /// # Errors
+    /// SQLite's.
+    pub fn serialize(&self, schema: &str) -> Result<Vec<u8>> {
+        let schema = CString::new(schema).map_err(|_| Error::words("a zero in a name"))?;
         let mut size = 0;
         // SAFETY: SQLite returns the size of its memory, which is freed once.
         unsafe {
-            let memory = sqlite3_serialize(self.db.as_ptr(), c"main".as_ptr(), &raw mut size, 0);
+            let memory = sqlite3_serialize(self.db.as_ptr(), schema.as_ptr(), &raw mut size, 0);
             let Ok(size) = usize::try_from(size) else {
                 return Err(self.error());
             };

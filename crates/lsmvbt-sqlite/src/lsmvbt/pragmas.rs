@@ -63,11 +63,7 @@ impl Session {
     fn version(&mut self, value: Option<&str>) -> Result<String> {
         if let Some(value) = value {
             self.outside()?;
-            let version = match seconds_of(value) {
-                Some(time) => self.db.version_at(time).map_err(error)?,
-                None => Version(version_number(value)?),
-            };
-            self.pinned = match version {
+            self.pinned = match self.version_named(value)? {
                 Version(0) => None,
                 version => Some(self.db.snapshot_at(version).map_err(error)?),
             };
@@ -78,6 +74,14 @@ impl Session {
             (None, None) => self.db.current_version().map_err(error)?,
         };
         Ok(version.0.to_string())
+    }
+
+    /// The version with this number, or the one that was the newest at this time.
+    pub(super) fn version_named(&mut self, name: &str) -> Result<Version> {
+        match seconds_of(name) {
+            Some(time) => self.db.version_at(time).map_err(error),
+            None => version_number(name).map(Version),
+        }
     }
 
     fn torn(&mut self, value: Option<&str>) -> Result<String> {

@@ -113,3 +113,134 @@ fn a_version_is_chosen_by_its_time() {
     );
     assert!(refused(&b, &attach).contains("unable to open database"));
 }
+
+/// Changes of each kind, in a table of rowids and in the schema, by numbers and by the newest.
+#[test]
+fn the_rows_that_differ_between_two_versions_are_listed() {
+    let setup = Setup::new();
+    for encoding in ["UTF-8", "UTF-16le", "UTF-16be"] {
+        let a = setup.open(encoding, ENGINE);
+        run(&a, &format!("PRAGMA encoding = '{encoding}'"));
+        run(&a, "PRAGMA lsmvbt_history = 100");
+        run(
+            &a,
+            "CREATE TABLE t(x INTEGER PRIMARY KEY, y); CREATE INDEX i ON t(y)",
+        );
+        run(&a, "CREATE TABLE \"Größe\"(x)");
+        run(
+            &a,
+            "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c'), (5, 'e')",
+        );
+        let old = one(&a, "PRAGMA lsmvbt_version");
+        run(
+            &a,
+            "UPDATE t SET y = 'B' WHERE x = 2; DELETE FROM t WHERE x = 3",
+        );
+        run(
+            &a,
+            "INSERT INTO t VALUES (4, 'd'); UPDATE t SET y = y WHERE x = 5",
+        );
+        let new = one(&a, "PRAGMA lsmvbt_version");
+        run(&a, "DELETE FROM t; INSERT INTO \"Größe\" VALUES (7)");
+        let diff = |arguments: &str| {
+            let rows = format!(
+                "SELECT group_concat(change || ' ' || rowid) FROM lsmvbt_diff({arguments})"
+            );
+            one(&a, &rows)
+        };
+        assert_eq!(
+            diff(&format!("'t', {old}, {new}")),
+            "update 2,delete 3,insert 4"
+        );
+        assert_eq!(
+            diff(&format!("'T', {new}, {old}")),
+            "update 2,insert 3,delete 4"
+        );
+        assert_eq!(
+            diff(&format!("'t', {old}")),
+            "delete 1,delete 2,delete 3,delete 5"
+        );
+        assert_eq!(diff(&format!("'Größe', {old}")), "insert 1");
+        assert_eq!(diff(&format!("'t', {old}, {old}")), "");
+        assert_eq!(diff(&format!("'sqlite_schema', {old}")), "");
+        // With the rows of now, in a join, and of an attached database.
+        let joined = format!(
+            "SELECT group_concat(g.x) FROM lsmvbt_diff('Größe', {old}) d JOIN \"Größe\" g ON g.rowid = d.rowid"
+        );
+        assert_eq!(one(&a, &joined), "7");
+        let b = setup.open(&format!("stock-{encoding}"), "stock");
+        run(
+            &b,
+            &format!("PRAGMA encoding = '{encoding}'; CREATE TABLE q(x)"),
+        );
+        run(&b, &format!("ATTACH '{}' AS o", setup.path(encoding)));
+        let attached = format!("SELECT count(*) FROM lsmvbt_diff('t', {old}, {new}, 'o')");
+        assert_eq!(one(&b, &attached), "3");
+        let stock = format!("SELECT * FROM lsmvbt_diff('t', {old})");
+        assert_eq!(
+            refused(&b, &stock),
+            "lsmvbt_diff: main is no database of lsmvbt"
+        );
+        // In a transaction the newest version is the one that it began from.
+        run(&a, "BEGIN; INSERT INTO t VALUES (9, 'z')");
+        assert_eq!(
+            diff(&format!("'t', {new}")),
+            "delete 1,delete 2,delete 4,delete 5"
+        );
+        run(&a, "COMMIT");
+        assert_eq!(one(&a, "PRAGMA integrity_check"), "ok");
+    }
+}
+
+#[test]
+fn a_diff_says_what_it_cannot_do() {
+    let setup = Setup::new();
+    let a = setup.open("x", ENGINE);
+    run(&a, "PRAGMA lsmvbt_history = 100");
+    run(
+        &a,
+        "CREATE TABLE w(k PRIMARY KEY) WITHOUT ROWID; INSERT INTO w VALUES (1)",
+    );
+    run(
+        &a,
+        "CREATE VIRTUAL TABLE f USING fts5(x); CREATE VIEW v AS SELECT 1",
+    );
+    for (arguments, why) in [
+        (
+            "'w', 2",
+            "w is WITHOUT ROWID: ATTACH with version= and EXCEPT compare such tables",
+        ),
+        ("'f', 2", "f is a virtual table"),
+        ("'v', 2", "there is no table v in version 2 or "),
+        ("'w', 99999", "version 99999 cannot be read"),
+        ("'w', '2026-01-01'", "no times are kept"),
+        ("'w', 'x'", "it is a version's number, or a time"),
+        (
+            "'w'",
+            "lsmvbt_diff takes a table, and a version to begin from",
+        ),
+        ("'w', 2, 2, 'y'", "lsmvbt_diff: y is no database of lsmvbt"),
+    ] {
+        let message = refused(&a, &format!("SELECT * FROM lsmvbt_diff({arguments})"));
+        assert!(message.starts_with(why), "{arguments}: {message}");
+    }
+    assert_eq!(one(&a, "PRAGMA integrity_check"), "ok");
+}
+
+#[test]
+fn an_attached_version_has_an_image_of_its_own() {
+    let setup = Setup::new();
+    let a = setup.open("x", ENGINE);
+    run(&a, "PRAGMA lsmvbt_history = 100");
+    run(&a, "CREATE TABLE t(x); INSERT INTO t VALUES (1)");
+    let then = one(&a, "PRAGMA lsmvbt_version");
+    run(&a, "INSERT INTO t VALUES (2)");
+    let old = format!("file:{}?version={then}", setup.path("x"));
+    run(&a, &format!("ATTACH '{old}' AS old"));
+    for (schema, rows) in [("old", "1"), ("main", "2")] {
+        let image = a.serialize(schema).expect("an image");
+        let memory = Connection::open(":memory:").expect("a database");
+        memory.deserialize("main", &image).expect("its image");
+        assert_eq!(one(&memory, "SELECT count(*) FROM t"), rows);
+    }
+}

@@ -12,4 +12,5 @@ mod model;
 mod order;
 mod pragmas;
 mod refused;
+mod serialize;
 mod support;

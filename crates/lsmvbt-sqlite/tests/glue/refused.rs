@@ -8,7 +8,6 @@ use crate::support::{Setup, on_other_engines, one, refused, run};
 on_other_engines! {
     backup_either_way
     vacuum_in_place
-    serialize
     shared_cache
     raw_pages
     journal_modes_once_there_is_something
@@ -55,15 +54,6 @@ fn vacuum_in_place(engine: &str) {
         "CREATE TABLE t(a); INSERT INTO t VALUES (1); VACUUM",
     );
     unharmed(&stock);
-}
-
-fn serialize(engine: &str) {
-    let setup = Setup::new();
-    let connection = filled(&setup, engine);
-    let error = connection.serialize().expect_err("refused");
-    assert!(error.message.contains("cannot be serialized"), "{error}");
-    unharmed(&connection);
-    assert!(setup.open("stock", "stock").serialize().is_ok());
 }
 
 fn shared_cache(engine: &str) {

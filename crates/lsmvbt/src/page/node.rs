@@ -205,6 +205,12 @@ impl Node {
         self.dead == 0 && self.newest_start <= view
     }
 
+    /// True if no entry has begun or ended after `version`. In memory `ver` may be older.
+    pub(crate) fn unchanged_since(&self, version: u64) -> bool {
+        let before = |e: &Entry| e.start <= version && (e.live() || e.end <= version);
+        self.plain(version) || self.entries().iter().all(before)
+    }
+
     /// True if it has entries that a lazy split has moved away.
     pub(crate) fn is_lazy(&self) -> bool {
         self.dead > 0

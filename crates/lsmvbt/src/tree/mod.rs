@@ -11,6 +11,7 @@
 pub(crate) mod catalog;
 pub(crate) mod check;
 pub(crate) mod collect;
+mod diff;
 pub(crate) mod edit;
 pub(crate) mod search;
 pub(crate) mod split;

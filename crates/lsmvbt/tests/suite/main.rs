@@ -8,6 +8,7 @@ mod ahead;
 mod crash;
 mod cursors;
 mod damage;
+mod diff;
 mod drive;
 mod flushes;
 mod full;

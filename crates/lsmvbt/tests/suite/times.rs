@@ -165,7 +165,7 @@ fn the_versions_of_the_span_are_kept_and_older_ones_go() {
     }
 }
 
-/// The edges of samples: a time between two commits belongs to the earlier one.
+/// A time between two commits belongs to the earlier one.
 #[test]
 fn a_time_after_the_last_commit_of_a_sample_is_known_exactly() {
     let mut world = World::new(Torn::Trust);
