@@ -224,6 +224,7 @@ impl Nand {
     /// If programming failed, and the page cannot be read; if a rule was broken; or if the power is
     /// off or goes.
     pub fn program(&mut self, ppn: Ppn, data: Arc<[u8]>, oob: OobBytes) -> Result<(), NandError> {
+        self.check_power()?;
         let (block, page, die) = self.place(ppn)?;
         if data.len() != self.geometry.page_bytes as usize {
             let bytes = data.len();
@@ -277,6 +278,7 @@ impl Nand {
     /// # Errors
     /// If erasing failed, the block is a bad one, or the power is off or goes.
     pub fn erase(&mut self, block: BlockNo) -> Result<(), NandError> {
+        self.check_power()?;
         self.check_block(block)?;
         self.check_usable(block)?;
         let die = self.geometry.die_of(block);
@@ -379,15 +381,20 @@ impl Nand {
     /// An operation begins, and the power may go. If it goes, the operation itself was begun if
     /// `power_off_after` is still 0.
     fn begin(&mut self) -> Result<(), NandError> {
-        if !self.is_on {
-            self.faults.power_off_after = None;
-            return Err(NandError::PowerOff);
-        }
+        self.check_power()?;
         if self.faults.power_goes() {
             self.power_off();
             return Err(NandError::PowerOff);
         }
         Ok(())
+    }
+
+    /// Without power a device obeys no command, so that none can break a rule.
+    fn check_power(&self) -> Result<(), NandError> {
+        match self.is_on {
+            true => Ok(()),
+            false => Err(NandError::PowerOff),
+        }
     }
 
     fn place(&self, ppn: Ppn) -> Result<(BlockNo, u32, u32), NandError> {

@@ -251,3 +251,17 @@ fn pages_of_one_byte_share_memory_and_erased_blocks_take_none() {
     large.program(last, vec![3; 32 << 10].into(), OOB).unwrap();
     assert!(matches!(large.read(last), Ok(Page::Programmed { .. })));
 }
+
+/// An interrupted program has used its page up.
+#[test]
+fn without_power_no_command_breaks_a_rule() {
+    let mut nand = nand();
+    nand.faults.power_off_after = Some(0);
+    for _ in 0..2 {
+        assert_eq!(nand.program(Ppn(0), data(1), OOB), Err(NandError::PowerOff));
+        assert_eq!(nand.erase(BlockNo(0)), Err(NandError::PowerOff));
+    }
+    nand.power_on();
+    let again = NandError::Rule(Rule::ProgramWithoutErase(Ppn(0)));
+    assert_eq!(nand.program(Ppn(0), data(1), OOB), Err(again));
+}
