@@ -6,7 +6,7 @@ use onewrite_flash::ftl::{CollectsBy, Config};
 use onewrite_flash::used::Until;
 use serde::{Deserialize, Serialize};
 
-use super::device::one_of;
+use super::device::{one_of, within};
 
 /// See the module.
 #[derive(clap::Args, Clone, Debug, Serialize, Deserialize)]
@@ -18,6 +18,10 @@ pub struct Choices {
     /// The end of the use that fills a device (docs/devices.md)
     #[arg(long, value_enum, default_value_t = UsedArg::Programmed)]
     pub used: UsedArg,
+
+    /// Planes of each die, which program pages together (docs/xftl.md)
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4))]
+    pub planes: u32,
 }
 
 /// [`CollectsBy`] on the command line.
@@ -63,6 +67,7 @@ impl Choices {
     pub const USUAL: Self = Self {
         gc: GcArg::Greedy,
         used: UsedArg::Programmed,
+        planes: 1,
     };
 
     /// Sets one by its name in `--device ftl:`. `None` if there is none of that name.
@@ -70,6 +75,7 @@ impl Choices {
         match key {
             "gc" => Some(one_of(value).map(|gc| self.gc = gc)),
             "used" => Some(one_of(value).map(|used| self.used = used)),
+            "planes" => Some(within(value, 1, 4).map(|planes| self.planes = planes)),
             _ => None,
         }
     }
@@ -84,9 +90,13 @@ impl Choices {
 
     /// What was chosen, in words that follow others.
     pub fn description(&self) -> String {
-        match self.gc {
-            GcArg::Greedy => String::new(),
-            GcArg::CostBenefit => ", garbage collected by cost and benefit".to_owned(),
+        let mut text = String::new();
+        if self.gc == GcArg::CostBenefit {
+            text.push_str(", garbage collected by cost and benefit");
         }
+        if self.planes > 1 {
+            text.push_str(&format!(", {} planes", self.planes));
+        }
+        text
     }
 }

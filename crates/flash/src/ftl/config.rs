@@ -198,8 +198,10 @@ impl Limits {
             room.saturating_sub(u64::from(TABLE_HEADER_BYTES)) / u64::from(ENTRY_BYTES);
         let meta_blocks = (pieces + table_pages + 1).div_ceil(geometry.pages_per_block);
         let room = geometry.pages_per_block.ilog2() + 4 + 2 * meta_blocks;
-        // Blocks to copy to, and for pieces of the map, one on each die.
-        let others = geometry.dies() - 1;
+        // Blocks to copy to, and for pieces of the map, one on each plane of each die.
+        let planes = geometry.dies() * geometry.planes_per_die;
+        // The host opens blocks on all planes of a die at a time.
+        let others = planes - 1 + geometry.planes_per_die - 1;
         let spread = match config.map {
             MapGoes::OneDie => others,
             MapGoes::Striped => 2 * others,
@@ -231,7 +233,7 @@ impl Limits {
     fn needs_pages(&self, geometry: &Geometry, config: &Config) -> u32 {
         let table_pages = config.table_capacity.div_ceil(self.table_entries);
         let meta = 2 * (self.pieces + table_pages + 1);
-        let open = most_open(geometry.dies(), config);
+        let open = most_open(geometry.dies() * geometry.planes_per_die, config);
         let blocks = (self.reserve + open + 1).saturating_mul(geometry.pages_per_block);
         meta.saturating_add(config.table_capacity)
             .saturating_add(self.trims as u32)

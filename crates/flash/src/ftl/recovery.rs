@@ -79,7 +79,7 @@ impl Ftl {
                 config.flush == FlushWrites::Journal,
             ),
             blocks: Blocks::new(geometry),
-            streams: Streams::new(geometry.dies(), &config),
+            streams: Streams::new(&geometry, &config),
             sequence: 1,
             logged: 0,
             root: None,

@@ -35,6 +35,9 @@ pub struct Statistics {
     pub table_writes: u64,
     /// Roots written.
     pub root_writes: u64,
+    /// Pages programmed together with the page before, on another plane.
+    #[serde(default)]
+    pub multi_plane: u64,
 }
 
 impl Statistics {
@@ -56,6 +59,7 @@ impl Statistics {
             map_writes: self.map_writes - before.map_writes,
             table_writes: self.table_writes - before.table_writes,
             root_writes: self.root_writes - before.root_writes,
+            multi_plane: self.multi_plane - before.multi_plane,
         }
     }
 

@@ -14,10 +14,6 @@
 //! **Time** is virtual ([`clock`]); **bytes** are kept in memory, except of erased pages and of
 //! pages that repeat one byte (`filled`).
 //!
-//! These are not modelled: bit errors that error correction repairs, read disturb, and loss over
-//! time. Nor is the lower page of a cell, which is lost with its upper page when the power goes. A
-//! controller must read and refresh, or pair pages, and does so below everything shown here.
-//!
 //! The caller is [`crate::ftl`].
 
 mod block;
@@ -84,6 +80,8 @@ pub struct Nand {
     clock: Clock,
     /// By die.
     last: Vec<Last>,
+    /// By die: the blocks on other planes that are programmed together with the last one.
+    together: Vec<Vec<BlockNo>>,
     /// By die: the page in its page register, which the controller can fetch from there.
     loaded: Vec<Option<Ppn>>,
     /// The faults on demand.
@@ -107,6 +105,7 @@ impl Nand {
             blocks: vec![block; geometry.blocks() as usize],
             clock: Clock::new(&geometry),
             last: vec![Last::Nothing; geometry.dies() as usize],
+            together: vec![Vec::new(); geometry.dies() as usize],
             loaded: vec![None; geometry.dies() as usize],
             faults: Faults::default(),
             operations: Operations::default(),
@@ -244,15 +243,16 @@ impl Nand {
         let transfer = self
             .timing
             .transfer_ns(data.len() as u64 + OOB_BYTES as u64);
-        self.clock.wait_for(die);
+        let joins = self.joins(ppn);
+        if !joins {
+            self.clock.wait_for(die);
+        }
         let data = self.filled.share(data);
         let content = Page::Programmed { data, oob };
         if let Err(error) = self.begin() {
             if self.faults.power_off_after == Some(0) {
-                let left = self.faults.interrupted();
-                let block = &mut self.blocks[block.0 as usize];
-                block.program(content);
-                block.interrupt_program(left);
+                self.blocks[block.0 as usize].program(content);
+                self.interrupt_program(block);
                 self.faults.power_off_after = None;
             }
             return Err(error);
@@ -260,8 +260,13 @@ impl Nand {
         self.operations.programs += 1;
         self.loaded[die as usize] = None;
         let channel = self.geometry.channel_of(die);
-        self.clock
-            .program(die, channel, transfer, ns(self.timing.program_us));
+        let program = ns(self.timing.program_us);
+        match joins {
+            true => self
+                .clock
+                .program_with_last(die, channel, transfer, program),
+            false => self.clock.program(die, channel, transfer, program),
+        }
         if self.faults.fails() {
             self.operations.failures += 1;
             self.clock.wait_for(die);
@@ -269,8 +274,31 @@ impl Nand {
             return Err(NandError::ProgramFailed(ppn));
         }
         self.blocks[block.0 as usize].program(content);
-        self.last[die as usize] = Last::Program(block);
+        let last = std::mem::replace(&mut self.last[die as usize], Last::Program(block));
+        let together = &mut self.together[die as usize];
+        match last {
+            Last::Program(last) if joins => together.push(last),
+            _ => together.clear(),
+        }
         Ok(())
+    }
+
+    /// Whether a page would be programmed together with the die's last one: on another plane, with
+    /// the same number in its block, and sent right after it.
+    pub fn joins(&self, ppn: Ppn) -> bool {
+        let Ok((block, page, die)) = self.place(ppn) else {
+            return false;
+        };
+        let Last::Program(last) = self.last[die as usize] else {
+            return false;
+        };
+        let others = self.together[die as usize].iter().chain([&last]);
+        let plane = self.geometry.plane_of(block);
+        let mut planes = others.map(|block| self.geometry.plane_of(*block));
+        self.geometry.planes_per_die > 1
+            && self.blocks[last.0 as usize].next == page + 1
+            && planes.all(|other| other != plane)
+            && self.clock.has_just_sent(die)
     }
 
     /// Erases a block. When this returns, its die may still be working: see [`Self::wait`].
@@ -328,9 +356,9 @@ impl Nand {
     #[cfg(test)]
     pub(crate) fn is_in_flight(&self, ppn: Ppn) -> bool {
         let block = self.geometry.block_of(ppn);
-        let last = self.last[self.geometry.die_of(block) as usize];
-        matches!(last, Last::Program(programmed) if programmed == block)
-            && self.blocks[block.0 as usize].next == self.geometry.page_in_block(ppn) + 1
+        let die = self.geometry.die_of(block) as usize;
+        let is_last = matches!(self.last[die], Last::Program(last) if last == block || self.together[die].contains(&block));
+        is_last && self.blocks[block.0 as usize].next == self.geometry.page_in_block(ppn) + 1
     }
 
     /// Whether a die is still working.
@@ -356,15 +384,29 @@ impl Nand {
         }
         for die in 0..self.last.len() {
             let last = std::mem::replace(&mut self.last[die], Last::Nothing);
-            let left = self.faults.interrupted();
             match last {
                 Last::Nothing => {}
-                Last::Program(block) => self.blocks[block.0 as usize].interrupt_program(left),
-                Last::Erase(block) => self.blocks[block.0 as usize].interrupt_erase(left),
+                Last::Program(block) => {
+                    self.interrupt_program(block);
+                    let together = std::mem::take(&mut self.together[die]);
+                    together
+                        .into_iter()
+                        .for_each(|block| self.interrupt_program(block));
+                }
+                Last::Erase(block) => {
+                    let left = self.faults.interrupted();
+                    self.blocks[block.0 as usize].interrupt_erase(left);
+                }
             }
         }
         self.loaded.fill(None);
         (0..self.geometry.dies()).for_each(|die| self.clock.wait_for(die));
+    }
+
+    /// The last program of a block is interrupted.
+    fn interrupt_program(&mut self, block: BlockNo) {
+        let left = self.faults.interrupted();
+        self.blocks[block.0 as usize].interrupt_program(left);
     }
 
     /// The power is back. It does not go again until the next request for it.

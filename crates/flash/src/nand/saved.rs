@@ -10,6 +10,7 @@
 //!      0 erased | 1 programmed, out-of-band area, data | 2 unreadable |
 //!      3 programmed, out-of-band area, the byte (1) that all bytes of the data are
 //! ```
+//!
 
 use std::sync::Arc;
 
@@ -125,6 +126,7 @@ impl Nand {
             blocks,
             clock,
             last: vec![Last::Nothing; geometry.dies() as usize],
+            together: vec![Vec::new(); geometry.dies() as usize],
             loaded: vec![None; geometry.dies() as usize],
             faults: Faults::default(),
             operations,

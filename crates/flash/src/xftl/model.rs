@@ -29,19 +29,33 @@ impl Make {
     /// A random device, small and as full as possible, so that garbage collection runs all the
     /// time.
     pub(super) fn random(random: &mut Random) -> Self {
+        loop {
+            if let Some(make) = Self::draw(random) {
+                return make;
+            }
+        }
+    }
+
+    /// `None` if so small a device has no room left for the host.
+    fn draw(random: &mut Random) -> Option<Self> {
         let geometry = Geometry {
             page_bytes: 256,
             pages_per_block: [4, 8, 16][random.below(3)],
             blocks_per_plane: 1,
-            planes_per_die: 1,
+            planes_per_die: [1, 1, 2][random.below(3)],
             dies_per_channel: 1 + random.below(2) as u32,
             channels: 1 + random.below(2) as u32,
         };
         let fail_one_in = [0, 0, 1000, 100][random.below(4)];
         let capacity = [12, 25, 40][random.below(3)];
-        let pages = 640 + random.below(200) as u32;
-        let per_die = pages.div_ceil(geometry.pages_per_block * geometry.dies());
+        // More open blocks need more room.
+        let more = geometry.planes_per_die;
+        let pages = (640 + random.below(200) as u32) * more;
+        let per_die =
+            pages.div_ceil(geometry.pages_per_block * geometry.dies() * geometry.planes_per_die);
         let geometry = Geometry {
+            // The root has room for the pieces of the map.
+            page_bytes: if more > 1 { 1024 } else { 256 },
             blocks_per_plane: per_die,
             ..geometry
         };
@@ -61,14 +75,14 @@ impl Make {
             collects: [CollectsBy::Greedy, CollectsBy::CostBenefit][random.below(2)],
             ..Config::new(0)
         };
-        let config = Config::with_spare(&geometry, spare, like).expect("such a device can be");
-        Self {
+        let config = Config::with_spare(&geometry, spare, like).ok()?;
+        Some(Self {
             geometry,
             config,
             fail_one_in,
             depth: [1, 4][random.below(2)],
             flaw: None,
-        }
+        })
     }
 }
 
@@ -100,6 +114,8 @@ pub(super) struct Counts {
     pub(super) worn_out: u64,
     pub(super) devices: u64,
     pub(super) collected: u64,
+    /// Pages programmed together with another plane's.
+    pub(super) multi_plane: u64,
 }
 
 /// A device and its model.
@@ -479,6 +495,7 @@ impl Pair {
     fn reopen(&mut self) -> Result<(), Violation> {
         let device = self.device.take().ok_or("there is no device")?;
         self.counts.collected += device.statistics().gc_blocks;
+        self.counts.multi_plane += device.statistics().multi_plane;
         self.counts.failures = device.nand().operations().failures;
         let mut nand = device.into_nand();
         nand.power_off();
