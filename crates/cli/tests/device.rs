@@ -90,7 +90,7 @@ fn what_flash_programs_is_what_the_host_wrote_the_map_and_what_was_moved() {
         "ftl:time=none",
         "ftl:flush=changed,copies=among-host,time=none",
         "ftl:board,time=none",
-        "ftl:flush=changed,gc=cost-benefit,planes=2,queue=8,time=none",
+        "ftl:flush=changed,gc=cost-benefit,planes=2,map-cache=400,queue=8,time=none",
     ] {
         let document = document(&[
             "--device",

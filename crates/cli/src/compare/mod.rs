@@ -102,6 +102,7 @@ with their range; the JSON has for each run those just before and just after it.
   full=PERCENT                 of the pages that hold something before the first run [80]
   used=programmed|steady       a used device was programmed 1.5 times over, or until amplification is steady [programmed]
   planes=NUMBER                of each die, which program pages together [1]
+  map-cache=ENTRIES            of the page map in memory; 0 is all [0]
   buffer=PAGES                 the write buffer [64]
   queue=REQUESTS               in flight at most [1]
   channels, ways, page-size, pages-per-block

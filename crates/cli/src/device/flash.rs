@@ -112,6 +112,7 @@ impl FlashModel {
                 }
                 _ => Err(
                     "there is no such option (there are board, and with = nand, flush, copies, map, gc, used, planes, \
+                     map-cache, \
                      spare, full, buffer, queue, channels, ways, page-size, pages-per-block, time)"
                         .to_owned(),
                 ),

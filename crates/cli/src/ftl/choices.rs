@@ -22,6 +22,10 @@ pub struct Choices {
     /// Planes of each die, which program pages together (docs/xftl.md)
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4))]
     pub planes: u32,
+
+    /// Entries of the page map in the controller's memory; 0 is all of them (docs/xftl.md)
+    #[arg(long, default_value_t = 0)]
+    pub map_cache: u32,
 }
 
 /// [`CollectsBy`] on the command line.
@@ -68,6 +72,7 @@ impl Choices {
         gc: GcArg::Greedy,
         used: UsedArg::Programmed,
         planes: 1,
+        map_cache: 0,
     };
 
     /// Sets one by its name in `--device ftl:`. `None` if there is none of that name.
@@ -76,6 +81,7 @@ impl Choices {
             "gc" => Some(one_of(value).map(|gc| self.gc = gc)),
             "used" => Some(one_of(value).map(|used| self.used = used)),
             "planes" => Some(within(value, 1, 4).map(|planes| self.planes = planes)),
+            "map-cache" => Some(within(value, 0, u32::MAX).map(|entries| self.map_cache = entries)),
             _ => None,
         }
     }
@@ -84,6 +90,7 @@ impl Choices {
     pub fn of(&self, config: Config) -> Config {
         Config {
             collects: self.gc.into(),
+            cached_entries: self.map_cache,
             ..config
         }
     }
@@ -96,6 +103,12 @@ impl Choices {
         }
         if self.planes > 1 {
             text.push_str(&format!(", {} planes", self.planes));
+        }
+        if self.map_cache > 0 {
+            text.push_str(&format!(
+                ", {} entries of the map in memory",
+                self.map_cache
+            ));
         }
         text
     }

@@ -155,7 +155,18 @@ fn one_disk_of_several_can_be_chosen() {
 /// A device in use with every part that is there by choice.
 #[test]
 fn the_parts_by_choice_are_counted_and_a_queue_makes_it_faster() {
-    let device = || Device::new(&["--full", "70", "--gc", "cost-benefit", "--planes", "2"]);
+    let device = || {
+        Device::new(&[
+            "--full",
+            "70",
+            "--gc",
+            "cost-benefit",
+            "--planes",
+            "2",
+            "--map-cache",
+            "300",
+        ])
+    };
     let mut at = 1_u64;
     let mut trace = String::from("fio version 2 iolog\n");
     for n in 0..6_000 {
@@ -169,7 +180,9 @@ fn the_parts_by_choice_are_counted_and_a_queue_makes_it_faster() {
     let one = device().report(&trace, &[]);
     let report = device().report(&trace, &["--queue-depth", "16"]);
     let s = |name: &str| number(&report, &format!("/statistics/{name}"));
-    assert!(s("multi_plane") > 0, "{report}");
+    for counted in ["map_reads", "multi_plane"] {
+        assert!(s(counted) > 0, "{counted}: {report}");
+    }
     let sum: u64 = [
         "host_writes",
         "gc_copies",

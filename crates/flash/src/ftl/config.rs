@@ -29,6 +29,9 @@ pub struct Config {
     pub map: MapGoes,
     /// The choice of the block that garbage collection empties.
     pub collects: CollectsBy,
+    /// Entries of the page map that the controller has memory for; 0 is all of them. Others are
+    /// read when they are needed.
+    pub cached_entries: u32,
 }
 
 /// The place of the page map's pieces.
@@ -85,6 +88,7 @@ impl Config {
             copies: CopiesGo::Apart,
             map: MapGoes::OneDie,
             collects: CollectsBy::Greedy,
+            cached_entries: 0,
         }
     }
 
@@ -131,6 +135,14 @@ impl Config {
                 return Ok(geometry);
             }
         }
+    }
+}
+
+/// Pieces of the map that are kept at a time: without room in memory also those written back.
+fn pieces_kept(pieces: u32, config: &Config) -> u32 {
+    match config.cached_entries {
+        0 => pieces,
+        _ => 2 * pieces,
     }
 }
 
@@ -196,7 +208,8 @@ impl Limits {
         let room = u64::from(page) - root;
         let root_entries =
             room.saturating_sub(u64::from(TABLE_HEADER_BYTES)) / u64::from(ENTRY_BYTES);
-        let meta_blocks = (pieces + table_pages + 1).div_ceil(geometry.pages_per_block);
+        let meta = pieces_kept(pieces, config) + table_pages + 1;
+        let meta_blocks = meta.div_ceil(geometry.pages_per_block);
         let room = geometry.pages_per_block.ilog2() + 4 + 2 * meta_blocks;
         // Blocks to copy to, and for pieces of the map, one on each plane of each die.
         let planes = geometry.dies() * geometry.planes_per_die;
@@ -232,7 +245,7 @@ impl Limits {
     /// collect.
     fn needs_pages(&self, geometry: &Geometry, config: &Config) -> u32 {
         let table_pages = config.table_capacity.div_ceil(self.table_entries);
-        let meta = 2 * (self.pieces + table_pages + 1);
+        let meta = 2 * (pieces_kept(self.pieces, config) + table_pages + 1);
         let open = most_open(geometry.dies() * geometry.planes_per_die, config);
         let blocks = (self.reserve + open + 1).saturating_mul(geometry.pages_per_block);
         meta.saturating_add(config.table_capacity)

@@ -38,6 +38,8 @@ pub(crate) enum Flaw {
     JournalIncomplete,
     /// A block that holds old and new pieces of the map becomes free before the new ones count.
     InvalidFirst,
+    /// A root names a piece of the map that was written back and has changed since.
+    StaleWrittenBack,
     /// A failed program counts as a good one.
     FailureIgnored,
 }

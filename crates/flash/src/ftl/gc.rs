@@ -100,6 +100,8 @@ impl Ftl {
                 self.nand.load(*next);
             }
             match oob.content {
+                // An older version of it may be here, too.
+                Content::Map(piece) if pieces.contains(&piece) => {}
                 Content::Map(piece) => pieces.push(piece),
                 Content::Table(_) => has_table = true,
                 Content::Root => {}

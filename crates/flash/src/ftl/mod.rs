@@ -3,6 +3,7 @@
 //! ```text
 //! mod         commands: read, write, trim, flush
 //! map         where each logical page is (L2P), in pieces
+//! demand      a map that is not whole in memory
 //! blocks      what each block is used for, which pages are valid, wear
 //! streams     where the next page goes
 //! append      programs it; what happens when that fails
@@ -41,6 +42,7 @@ mod append;
 mod blocks;
 pub(crate) mod checkpoint;
 mod config;
+mod demand;
 mod error;
 pub(crate) mod flaw;
 mod gc;
@@ -161,6 +163,7 @@ impl Ftl {
     /// If there is no such page, or it cannot be read.
     pub fn read(&mut self, lpn: Lpn) -> Result<Arc<[u8]>, FtlError> {
         self.check_page(lpn)?;
+        self.fetch_to_read(lpn)?;
         self.statistics.host_reads += 1;
         let ppn = self.map.get(lpn);
         self.read_at(lpn, ppn)
@@ -175,6 +178,7 @@ impl Ftl {
     /// A logical page will be read soon, as committed. Its die may read it already, if it is idle.
     pub fn load(&mut self, lpn: Lpn) {
         if self.check_page(lpn).is_ok()
+            && self.knows(lpn)
             && let Some(ppn) = self.map.get(lpn)
         {
             self.nand.load(ppn);
@@ -191,6 +195,7 @@ impl Ftl {
         self.check_length(data)?;
         self.check_holder(lpn, None)?;
         self.prepare()?;
+        self.fetch(lpn)?;
         let ppn = self.append_host(Content::Data(lpn), data)?;
         self.statistics.host_writes += 1;
         self.blocks.mark_valid(ppn);
@@ -207,6 +212,7 @@ impl Ftl {
         self.check_page(lpn)?;
         self.check_holder(lpn, None)?;
         self.prepare()?;
+        self.fetch(lpn)?;
         self.statistics.host_trims += 1;
         match self.map.set(lpn, None) {
             Some(ppn) if self.leaves_out(Flaw::TrimNotHeld) => self.blocks.mark_invalid(ppn),
@@ -231,7 +237,7 @@ impl Ftl {
             self.prepare()?;
             self.persist_trims()?;
         }
-        if self.config.flush != FlushWrites::Nothing && !self.map.changed().is_empty() {
+        if self.config.flush != FlushWrites::Nothing && self.map.has_changed() {
             self.prepare()?;
             self.collect_ahead()?;
             match self.config.flush {
@@ -276,10 +282,10 @@ impl Ftl {
     /// The first step of every command that writes: room, and a checkpoint where one is due.
     pub(crate) fn prepare(&mut self) -> Result<(), FtlError> {
         self.make_room()?;
-        match self.since_checkpoint >= self.config.checkpoint_every {
-            true => self.checkpoint(),
-            false => Ok(()),
+        if self.since_checkpoint >= self.config.checkpoint_every {
+            self.checkpoint()?;
         }
+        self.drop_surplus()
     }
 
     /// Maps a logical page to a page that is marked valid, or to none. The previous page is not
@@ -344,8 +350,15 @@ impl Ftl {
     #[cfg(test)]
     pub(crate) fn needed_pages(&self) -> usize {
         let pieces = self.map.pieces.iter().filter_map(|piece| piece.ppn);
-        let bookkeeping =
-            pieces.count() + self.table.pages.len() + usize::from(self.root.is_some());
+        let written_back = self
+            .map
+            .cached
+            .as_ref()
+            .map(|cached| cached.written_back.len());
+        let bookkeeping = written_back.unwrap_or(0)
+            + pieces.count()
+            + self.table.pages.len()
+            + usize::from(self.root.is_some());
         self.map.mapped().count() + self.trims.len() + self.table.active_pages() + bookkeeping
     }
 

@@ -17,6 +17,7 @@ use super::ahead::Ahead;
 use super::blocks::{Blocks, State};
 use super::checkpoint::Root;
 use super::config::{Config, FlushWrites, Limits, MapGoes};
+use super::demand::Cached;
 use super::flaw::Flaw;
 use super::map::Map;
 use super::oob::{Content, Oob};
@@ -95,6 +96,7 @@ impl Ftl {
             #[cfg(test)]
             flaw: _flaw,
         };
+        ftl.map.cached = (config.cached_entries > 0).then(|| Cached::new(config.cached_entries));
         let recovery = ftl.recover()?;
         Ok((ftl, recovery))
     }
@@ -282,7 +284,11 @@ impl Ftl {
         lpn.0 < self.config.logical_pages && entry.ppn.is_none_or(exists)
     }
 
-    fn read_meta(&mut self, ppn: Ppn, content: Content) -> Result<std::sync::Arc<[u8]>, FtlError> {
+    pub(super) fn read_meta(
+        &mut self,
+        ppn: Ppn,
+        content: Content,
+    ) -> Result<std::sync::Arc<[u8]>, FtlError> {
         match self.read_page(ppn)? {
             (oob, data) if oob.content == content => Ok(data),
             _ => Err(FtlError::Corrupt {

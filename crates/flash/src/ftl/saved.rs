@@ -5,10 +5,11 @@
 //! writes, and the places of copies and of the map. A flush writes 0 nothing, 1 changed pieces of
 //! the map, 2 all of them, or 3 a journal. Copies go 0 to separate blocks, or 1 among the host's
 //! pages. The map goes 0 to one die, or 1 to all in turn. Then comes the number of further choices
-//! (4), and each of them (4): garbage collection is 0 greedy, or 1 by cost and benefit. A choice
-//! that is not there is the usual one. Then come the NAND ([`crate::nand::Nand::encode`]) and a
-//! CRC-32C of all that (4). Version 3 lacks further choices. Version 2 also lacks the place of the
-//! map, which goes to one die; version 1 also lacks that of copies, which go to separate blocks.
+//! (4), and each of them (4): garbage collection is 0 greedy, or 1 by cost and benefit; the
+//! entries of the map in memory. A choice that is not there is the usual one. Then come the NAND
+//! ([`crate::nand::Nand::encode`]) and a CRC-32C of all that (4). Version 3 lacks further choices.
+//! Version 2 also lacks the place of the map, which goes to one die; version 1 also lacks that of
+//! copies, which go to separate blocks.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -22,7 +23,7 @@ use crate::nand::saved::{take, word};
 const MAGIC: &[u8; 8] = b"onewrtDV";
 const VERSION: u32 = 4;
 /// More choices in a file are from a newer program.
-const CHOICES: usize = 1;
+const CHOICES: usize = 2;
 
 /// Writes a device into a file, whole or not at all.
 ///
@@ -139,10 +140,11 @@ fn decode(bytes: &[u8]) -> Result<(Nand, Config), String> {
 
 /// The choices that came after version 3.
 fn choices(config: &Config) -> [u32; CHOICES] {
-    [match config.collects {
+    let collects = match config.collects {
         CollectsBy::Greedy => 0,
         CollectsBy::CostBenefit => 1,
-    }]
+    };
+    [collects, config.cached_entries]
 }
 
 /// Takes `count` of them.
@@ -151,6 +153,7 @@ fn choose(config: &mut Config, count: u32, bytes: &mut &[u8]) -> Result<(), Stri
         match (number, word(bytes)?) {
             (0, 0) => config.collects = CollectsBy::Greedy,
             (0, 1) => config.collects = CollectsBy::CostBenefit,
+            (1, entries) => config.cached_entries = entries,
             (number, value) => {
                 return Err(format!("choice {number} is {value}, which is not known"));
             }
@@ -177,6 +180,7 @@ mod tests {
         config.table_capacity = 2;
         config.map = MapGoes::Striped;
         config.collects = CollectsBy::CostBenefit;
+        config.cached_entries = 20;
         let nand = Nand::new(geometry, Timing::built_in("tlc").unwrap()).unwrap();
         let (mut ftl, _) = Ftl::open(nand, config).unwrap();
         for number in 0..200 {
@@ -207,6 +211,7 @@ mod tests {
         let (_, older) = decode(&older).unwrap();
         config.map = MapGoes::OneDie;
         config.collects = CollectsBy::Greedy;
+        config.cached_entries = 0;
         assert_eq!(older, config);
         for at in (0..bytes.len()).step_by(997) {
             let mut damaged = bytes.clone();

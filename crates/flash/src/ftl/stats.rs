@@ -38,6 +38,12 @@ pub struct Statistics {
     /// Pages programmed together with the page before, on another plane.
     #[serde(default)]
     pub multi_plane: u64,
+    /// Pieces of the page map read for entries that were not in memory.
+    #[serde(default)]
+    pub map_reads: u64,
+    /// Of the pieces written: those to make room for entries in memory.
+    #[serde(default)]
+    pub map_write_backs: u64,
 }
 
 impl Statistics {
@@ -60,6 +66,8 @@ impl Statistics {
             table_writes: self.table_writes - before.table_writes,
             root_writes: self.root_writes - before.root_writes,
             multi_plane: self.multi_plane - before.multi_plane,
+            map_reads: self.map_reads - before.map_reads,
+            map_write_backs: self.map_write_backs - before.map_write_backs,
         }
     }
 

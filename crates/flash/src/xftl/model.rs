@@ -72,6 +72,7 @@ impl Make {
             ][random.below(4)],
             copies: [CopiesGo::Apart, CopiesGo::AmongHost][random.below(2)],
             map: [MapGoes::OneDie, MapGoes::Striped][random.below(2)],
+            cached_entries: [0, 0, 9, 70][random.below(4)],
             collects: [CollectsBy::Greedy, CollectsBy::CostBenefit][random.below(2)],
             ..Config::new(0)
         };
@@ -114,6 +115,8 @@ pub(super) struct Counts {
     pub(super) worn_out: u64,
     pub(super) devices: u64,
     pub(super) collected: u64,
+    /// Pieces of the map written back.
+    pub(super) written_back: u64,
     /// Pages programmed together with another plane's.
     pub(super) multi_plane: u64,
 }
@@ -495,6 +498,7 @@ impl Pair {
     fn reopen(&mut self) -> Result<(), Violation> {
         let device = self.device.take().ok_or("there is no device")?;
         self.counts.collected += device.statistics().gc_blocks;
+        self.counts.written_back += device.statistics().map_write_backs;
         self.counts.multi_plane += device.statistics().multi_plane;
         self.counts.failures = device.nand().operations().failures;
         let mut nand = device.into_nand();

@@ -367,6 +367,7 @@ impl Report {
             ("of these together with another plane", s.multi_plane),
             ("read", self.nand.reads),
             ("- for the host", s.host_reads),
+            ("- for the map", s.map_reads),
             ("trimmed", s.host_trims),
         ] {
             table.row([name.to_owned(), number.to_string()]);
