@@ -145,7 +145,7 @@ fn flash(runs: &[Run]) -> Option<String> {
         table.row([
             run.mode.clone(),
             each(s.host_writes),
-            each(s.map_writes + s.table_writes + s.root_writes),
+            each(s.map_writes + s.table_writes + s.root_writes + s.padding_writes),
             each(s.gc_copies + s.wear_copies + s.failed_copies),
             format!("{:.2}", cost.programs_per_op),
             or_none(cost.write_amplification, |times| format!("{times:.2}")),

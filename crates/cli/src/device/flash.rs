@@ -7,7 +7,7 @@ use onewrite_flash::disk::{Disk, Pace};
 use onewrite_flash::ftl::{Config, Ftl, Statistics};
 use onewrite_flash::latencies::{ByKind, Latencies};
 use onewrite_flash::nand::timing::Timing;
-use onewrite_flash::nand::{Geometry, Nand, Operations};
+use onewrite_flash::nand::{Geometry, Operations};
 use serde::{Deserialize, Serialize};
 
 use crate::ftl::choices::Choices;
@@ -112,7 +112,7 @@ impl FlashModel {
                 }
                 _ => Err(
                     "there is no such option (there are board, and with = nand, flush, copies, map, gc, used, planes, \
-                     map-cache, \
+                     map-cache, pages, \
                      spare, full, buffer, queue, channels, ways, page-size, pages-per-block, time)"
                         .to_owned(),
                 ),
@@ -210,7 +210,7 @@ impl FlashModel {
     /// The new device.
     pub fn make(&self, bytes: u64) -> Result<Disk, String> {
         let (geometry, config) = self.shape(bytes)?;
-        let nand = Nand::new(geometry, self.timing.clone())?;
+        let nand = self.choices.nand(geometry, self.timing.clone())?;
         let (ftl, _) = Ftl::open(nand, config).map_err(|error| error.to_string())?;
         let disk = Disk::new(ftl, self.buffer as usize, Pace::Virtual);
         Ok(match self.queue() {

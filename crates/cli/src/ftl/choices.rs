@@ -3,6 +3,8 @@
 //! Without a choice the device is the usual one. `docs/xftl.md` describes each, with its source.
 
 use onewrite_flash::ftl::{CollectsBy, Config};
+use onewrite_flash::nand::timing::Timing;
+use onewrite_flash::nand::{Geometry, Nand};
 use onewrite_flash::used::Until;
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +28,20 @@ pub struct Choices {
     /// Entries of the page map in the controller's memory; 0 is all of them (docs/xftl.md)
     #[arg(long, default_value_t = 0)]
     pub map_cache: u32,
+
+    /// Whether a cell has two pages, so that a power cut may take both (docs/xftl.md)
+    #[arg(long, value_enum, default_value_t = PagesArg::Independent)]
+    pub pages: PagesArg,
+}
+
+/// Whether pages are paired, on the command line.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PagesArg {
+    /// A power cut takes only the page that is programmed
+    Independent,
+    /// It may take the lower page of the same cells, too; the FTL pads
+    Paired,
 }
 
 /// [`CollectsBy`] on the command line.
@@ -73,6 +89,7 @@ impl Choices {
         used: UsedArg::Programmed,
         planes: 1,
         map_cache: 0,
+        pages: PagesArg::Independent,
     };
 
     /// Sets one by its name in `--device ftl:`. `None` if there is none of that name.
@@ -82,6 +99,7 @@ impl Choices {
             "used" => Some(one_of(value).map(|used| self.used = used)),
             "planes" => Some(within(value, 1, 4).map(|planes| self.planes = planes)),
             "map-cache" => Some(within(value, 0, u32::MAX).map(|entries| self.map_cache = entries)),
+            "pages" => Some(one_of(value).map(|pages| self.pages = pages)),
             _ => None,
         }
     }
@@ -91,7 +109,17 @@ impl Choices {
         Config {
             collects: self.gc.into(),
             cached_entries: self.map_cache,
+            pairs: self.pages == PagesArg::Paired,
             ..config
+        }
+    }
+
+    /// The NAND with these choices.
+    pub fn nand(&self, geometry: Geometry, timing: Timing) -> Result<Nand, String> {
+        let nand = Nand::new(geometry, timing)?;
+        match self.pages {
+            PagesArg::Paired => nand.with_pairs(),
+            PagesArg::Independent => Ok(nand),
         }
     }
 
@@ -109,6 +137,9 @@ impl Choices {
                 ", {} entries of the map in memory",
                 self.map_cache
             ));
+        }
+        if self.pages == PagesArg::Paired {
+            text.push_str(", paired pages");
         }
         text
     }

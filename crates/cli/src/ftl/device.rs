@@ -196,7 +196,7 @@ impl Shape {
         let (geometry, config) = made.map_err(|error| {
             format!("{error}; give it more --mib, fewer --channels and --ways or a smaller --table")
         })?;
-        Ok((Nand::new(geometry, timing)?, config))
+        Ok((self.choices.nand(geometry, timing)?, config))
     }
 }
 

@@ -165,6 +165,8 @@ fn the_parts_by_choice_are_counted_and_a_queue_makes_it_faster() {
             "2",
             "--map-cache",
             "300",
+            "--pages",
+            "paired",
         ])
     };
     let mut at = 1_u64;
@@ -180,7 +182,7 @@ fn the_parts_by_choice_are_counted_and_a_queue_makes_it_faster() {
     let one = device().report(&trace, &[]);
     let report = device().report(&trace, &["--queue-depth", "16"]);
     let s = |name: &str| number(&report, &format!("/statistics/{name}"));
-    for counted in ["map_reads", "multi_plane"] {
+    for counted in ["map_reads", "multi_plane", "padding_writes"] {
         assert!(s(counted) > 0, "{counted}: {report}");
     }
     let sum: u64 = [
@@ -189,6 +191,7 @@ fn the_parts_by_choice_are_counted_and_a_queue_makes_it_faster() {
         "wear_copies",
         "map_writes",
         "root_writes",
+        "padding_writes",
     ]
     .iter()
     .map(|name| s(name))

@@ -120,6 +120,7 @@ impl Ftl {
             // The writes that made the block's pages invalid must be on the medium before the pages
             // are gone.
             if !self.leaves_out(Flaw::NoWaitBeforeErase) {
+                self.pad()?;
                 self.nand.wait();
             }
             match self.nand.erase(block) {
@@ -141,6 +142,7 @@ impl Ftl {
     /// the moved pages must be on the medium first.
     pub(super) fn give_up(&mut self, block: BlockNo) -> Result<(), FtlError> {
         if !self.leaves_out(Flaw::NoWaitBeforeGivingUp) {
+            self.pad()?;
             self.nand.wait();
         }
         self.blocks.set_state(block, State::Bad);

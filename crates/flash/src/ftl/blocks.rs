@@ -56,6 +56,8 @@ pub(crate) struct Blocks {
     failing: u32,
     /// The highest sequence number so far.
     now: u64,
+    /// Pages of padding in each block.
+    padding: u32,
 }
 
 impl Blocks {
@@ -74,6 +76,7 @@ impl Blocks {
             free: geometry.blocks(),
             failing: 0,
             now: 0,
+            padding: 0,
         }
     }
 
@@ -132,6 +135,17 @@ impl Blocks {
     /// Sequence numbers since a block was changed.
     pub(crate) fn age(&self, block: BlockNo) -> u64 {
         self.now.saturating_sub(self.info(block).changed)
+    }
+
+    /// Garbage collection reckons with pages of padding.
+    pub(crate) fn with_padding(self, padding: u32) -> Self {
+        Self { padding, ..self }
+    }
+
+    /// Pages that emptying a block gains.
+    pub(crate) fn gain(&self, block: BlockNo) -> u32 {
+        let used = self.valid_count(block) + self.padding;
+        self.geometry.pages_per_block.saturating_sub(used)
     }
 
     pub(crate) fn pages_per_block(&self) -> u32 {

@@ -2,6 +2,7 @@
 
 use super::FtlError;
 use super::checkpoint::{ROOT_HEADER_BYTES, ROOT_PIECE_BYTES, ROOT_TABLE_BYTES};
+use super::padding;
 use super::streams::most_open;
 use super::victim::CollectsBy;
 use crate::nand::Geometry;
@@ -32,6 +33,8 @@ pub struct Config {
     /// Entries of the page map that the controller has memory for; 0 is all of them. Others are
     /// read when they are needed.
     pub cached_entries: u32,
+    /// Whether the pages of the NAND are paired.
+    pub pairs: bool,
 }
 
 /// The place of the page map's pieces.
@@ -89,6 +92,15 @@ impl Config {
             map: MapGoes::OneDie,
             collects: CollectsBy::Greedy,
             cached_entries: 0,
+            pairs: false,
+        }
+    }
+
+    /// Pages of padding that each block has at most.
+    pub(super) fn padding(&self) -> u32 {
+        match self.pairs {
+            true => padding::MOST,
+            false => 0,
         }
     }
 
@@ -194,6 +206,12 @@ impl Limits {
                 "pages of {page} bytes are too small"
             )));
         }
+        let pages = geometry.pages_per_block;
+        if config.pairs && pages < padding::LEAST_PAGES {
+            return Err(FtlError::Config(format!(
+                "blocks of {pages} pages are too small for pairs"
+            )));
+        }
         let pieces = config.logical_pages.div_ceil(piece_entries);
         let table_pages = config.table_capacity.div_ceil(table_entries);
         let root = u64::from(ROOT_HEADER_BYTES)
@@ -224,7 +242,7 @@ impl Limits {
             pieces,
             table_entries,
             root_entries: root_entries as u32,
-            reserve: room + spread + config.collects.reserve(),
+            reserve: room + spread + config.collects.reserve() + 2 * u32::from(config.pairs),
             room,
             trims: (geometry.pages_per_block as usize) * 2,
         })
@@ -248,9 +266,10 @@ impl Limits {
         let meta = 2 * (pieces_kept(self.pieces, config) + table_pages + 1);
         let open = most_open(geometry.dies() * geometry.planes_per_die, config);
         let blocks = (self.reserve + open + 1).saturating_mul(geometry.pages_per_block);
+        let invalid = 1 + config.padding();
         meta.saturating_add(config.table_capacity)
             .saturating_add(self.trims as u32)
             .saturating_add(blocks)
-            .saturating_add(geometry.blocks())
+            .saturating_add(geometry.blocks().saturating_mul(invalid))
     }
 }

@@ -40,6 +40,8 @@ pub(crate) enum Flaw {
     InvalidFirst,
     /// A root names a piece of the map that was written back and has changed since.
     StaleWrittenBack,
+    /// Pairs of pages that were waited for are not complete.
+    NoPadding,
     /// A failed program counts as a good one.
     FailureIgnored,
 }

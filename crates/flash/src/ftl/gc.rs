@@ -104,7 +104,7 @@ impl Ftl {
                 Content::Map(piece) if pieces.contains(&piece) => {}
                 Content::Map(piece) => pieces.push(piece),
                 Content::Table(_) => has_table = true,
-                Content::Root => {}
+                Content::Root | Content::Padding => {}
                 Content::Data(lpn) | Content::Transaction(_, lpn) => {
                     let owner = self.owner(lpn, ppn)?;
                     if self.drops(owner, lpn) {

@@ -9,6 +9,7 @@
 //! append      programs it; what happens when that fails
 //! gc          makes room: garbage collection, wear levelling
 //! victim      which block garbage collection empties
+//! padding     completes paired pages
 //! ahead       collects garbage while dies would only wait
 //! checkpoint  pieces of the map and the root to flash
 //! recovery    everything back from flash
@@ -48,6 +49,7 @@ pub(crate) mod flaw;
 mod gc;
 mod map;
 pub(crate) mod oob;
+mod padding;
 mod recovery;
 pub mod saved;
 mod stats;
@@ -257,6 +259,7 @@ impl Ftl {
 
     /// Waits until every programmed page is on the medium.
     fn wait(&mut self) -> Result<(), FtlError> {
+        self.pad()?;
         self.nand.wait();
         self.check_power()
     }
@@ -264,6 +267,7 @@ impl Ftl {
     /// The same, except for copies. Their originals are on the medium, too, and recovery finds them
     /// there.
     fn wait_but_for_copies(&mut self) -> Result<(), FtlError> {
+        self.pad()?;
         for (die, is_copy) in (0..).zip(&self.copying) {
             if !is_copy {
                 self.nand.wait_for(die);

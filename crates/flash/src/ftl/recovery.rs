@@ -71,6 +71,10 @@ impl Ftl {
     ) -> Result<(Self, Recovery), FtlError> {
         let geometry = *nand.geometry();
         let limits = Limits::check(&geometry, &config)?;
+        if config.pairs != nand.has_pairs() {
+            let message = "its configuration and its NAND differ in pairs";
+            return Err(FtlError::Config(message.to_owned()));
+        }
         let mut ftl = Self {
             config,
             limits,
@@ -79,7 +83,7 @@ impl Ftl {
                 limits.piece_entries,
                 config.flush == FlushWrites::Journal,
             ),
-            blocks: Blocks::new(geometry),
+            blocks: Blocks::new(geometry).with_padding(config.padding()),
             streams: Streams::new(&geometry, &config),
             sequence: 1,
             logged: 0,

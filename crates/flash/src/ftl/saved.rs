@@ -6,10 +6,10 @@
 //! the map, 2 all of them, or 3 a journal. Copies go 0 to separate blocks, or 1 among the host's
 //! pages. The map goes 0 to one die, or 1 to all in turn. Then comes the number of further choices
 //! (4), and each of them (4): garbage collection is 0 greedy, or 1 by cost and benefit; the
-//! entries of the map in memory. A choice that is not there is the usual one. Then come the NAND
-//! ([`crate::nand::Nand::encode`]) and a CRC-32C of all that (4). Version 3 lacks further choices.
-//! Version 2 also lacks the place of the map, which goes to one die; version 1 also lacks that of
-//! copies, which go to separate blocks.
+//! entries of the map in memory; whether pages are paired. A choice that is not there is the usual
+//! one. Then come the NAND ([`crate::nand::Nand::encode`]) with its pairs, and a CRC-32C of all
+//! that (4). Version 3 lacks further choices and pairs. Version 2 also lacks the place of the map,
+//! which goes to one die; version 1 also lacks that of copies, which go to separate blocks.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -23,7 +23,7 @@ use crate::nand::saved::{take, word};
 const MAGIC: &[u8; 8] = b"onewrtDV";
 const VERSION: u32 = 4;
 /// More choices in a file are from a newer program.
-const CHOICES: usize = 2;
+const CHOICES: usize = 3;
 
 /// Writes a device into a file, whole or not at all.
 ///
@@ -56,6 +56,7 @@ pub fn save(path: &Path, nand: &Nand, config: &Config) -> Result<(), Error> {
     let words = words.iter().chain([&(CHOICES as u32)]).chain(&choices);
     words.for_each(|word| bytes.extend(word.to_be_bytes()));
     nand.encode(&mut bytes);
+    nand.encode_choices(&mut bytes);
     let crc = crc32c::crc32c(&bytes);
     bytes.extend(crc.to_be_bytes());
     let mut new = path.as_os_str().to_owned();
@@ -131,7 +132,10 @@ fn decode(bytes: &[u8]) -> Result<(Nand, Config), String> {
         let count = word(&mut content)?;
         choose(&mut config, count, &mut content)?;
     }
-    let nand = Nand::decode(&mut content)?;
+    let mut nand = Nand::decode(&mut content)?;
+    if version > 3 {
+        nand.decode_choices(&mut content)?;
+    }
     match content.is_empty() {
         true => Ok((nand, config)),
         false => Err(format!("{} bytes too many", content.len())),
@@ -144,7 +148,8 @@ fn choices(config: &Config) -> [u32; CHOICES] {
         CollectsBy::Greedy => 0,
         CollectsBy::CostBenefit => 1,
     };
-    [collects, config.cached_entries]
+    let pairs = u32::from(config.pairs);
+    [collects, config.cached_entries, pairs]
 }
 
 /// Takes `count` of them.
@@ -154,6 +159,7 @@ fn choose(config: &mut Config, count: u32, bytes: &mut &[u8]) -> Result<(), Stri
             (0, 0) => config.collects = CollectsBy::Greedy,
             (0, 1) => config.collects = CollectsBy::CostBenefit,
             (1, entries) => config.cached_entries = entries,
+            (2, pairs @ (0 | 1)) => config.pairs = pairs == 1,
             (number, value) => {
                 return Err(format!("choice {number} is {value}, which is not known"));
             }
@@ -196,6 +202,11 @@ mod tests {
         assert_eq!(loaded_config, config);
         assert_eq!(loaded.operations(), nand.operations());
         assert!(loaded.is_bad(BlockNo(47)));
+        let (mut pairs, mut bytes_of_pairs) = (loaded.clone().with_pairs().unwrap(), Vec::new());
+        pairs.encode_choices(&mut bytes_of_pairs);
+        pairs = loaded.clone();
+        pairs.decode_choices(&mut &bytes_of_pairs[..]).unwrap();
+        assert!(pairs.has_pairs() && !loaded.has_pairs());
         let (mut ftl, _) = Ftl::open(loaded, config).unwrap();
         for number in 160..200 {
             assert_eq!(*ftl.read(Lpn(number % 40)).unwrap(), [number as u8; 128]);
@@ -205,6 +216,7 @@ mod tests {
         let mut older = bytes.clone();
         older[8..12].copy_from_slice(&2_u32.to_be_bytes());
         older.drain(36..44 + 4 * CHOICES);
+        older.drain(older.len() - 4 - bytes_of_pairs.len()..older.len() - 4);
         let end = older.len() - 4;
         let crc = crc32c::crc32c(&older[..end]).to_be_bytes();
         older[end..].copy_from_slice(&crc);

@@ -27,6 +27,9 @@ pub struct Statistics {
     pub wear_copies: u64,
     /// Blocks that wear levelling moved.
     pub wear_blocks: u64,
+    /// Pages that complete pairs.
+    #[serde(default)]
+    pub padding_writes: u64,
     /// Pages copied out of blocks that failed.
     pub failed_copies: u64,
     /// Pieces of the page map written.
@@ -61,6 +64,7 @@ impl Statistics {
             gc_blocks: self.gc_blocks - before.gc_blocks,
             wear_copies: self.wear_copies - before.wear_copies,
             wear_blocks: self.wear_blocks - before.wear_blocks,
+            padding_writes: self.padding_writes - before.padding_writes,
             failed_copies: self.failed_copies - before.failed_copies,
             map_writes: self.map_writes - before.map_writes,
             table_writes: self.table_writes - before.table_writes,
@@ -76,7 +80,7 @@ impl Statistics {
     pub fn programs(&self) -> u64 {
         let copies = self.gc_copies + self.wear_copies + self.failed_copies;
         let bookkeeping = self.map_writes + self.table_writes + self.root_writes;
-        self.host_writes + copies + bookkeeping
+        self.host_writes + copies + bookkeeping + self.padding_writes
     }
 }
 

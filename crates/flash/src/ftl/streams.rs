@@ -11,7 +11,7 @@
 
 use super::blocks::Pick;
 use super::config::{Config, CopiesGo, MapGoes};
-use crate::nand::{BlockNo, Geometry, Ppn};
+use crate::nand::{BlockNo, Geometry, Ppn, pairs};
 
 /// The source of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,8 @@ pub(crate) fn most_open(planes: u32, config: &Config) -> u32 {
 struct OpenBlock {
     block: BlockNo,
     next: u32,
+    /// With its pages before this one, the pairs of all content are complete.
+    until: u32,
 }
 
 /// See the module.
@@ -163,7 +165,11 @@ impl Streams {
             Some(turn) => self.on_die(turn) + plane as usize,
             None => self.index(stream),
         };
-        self.open[index] = Some(OpenBlock { block, next: 0 });
+        self.open[index] = Some(OpenBlock {
+            block,
+            next: 0,
+            until: 0,
+        });
     }
 
     /// The stream's next page was programmed. Returns the block if that was its last page. The next
@@ -174,6 +180,8 @@ impl Streams {
         let open = self.open[index].as_mut()?;
         let programmed = open.next;
         open.next += 1;
+        let upper = pairs::upper_of(programmed, geometry.pages_per_block);
+        open.until = open.until.max(upper.map_or(0, |upper| upper + 1));
         let full = match open.next == geometry.pages_per_block {
             true => self.open[index].take().map(|open| open.block),
             false => None,
@@ -185,6 +193,32 @@ impl Streams {
             }
         }
         full
+    }
+
+    /// Blocks that may be open.
+    pub(crate) fn most(&self) -> usize {
+        self.open.len()
+    }
+
+    /// The next page of an open block, if it has pairs to complete.
+    pub(crate) fn incomplete(&self, open: usize, geometry: &Geometry) -> Option<Ppn> {
+        let open = self.open[open].filter(|open| open.next < open.until)?;
+        Some(geometry.ppn(open.block, open.next))
+    }
+
+    /// An open block was padded by a page. Returns it if that was its last page.
+    pub(crate) fn advance_padded(&mut self, open: usize, geometry: &Geometry) -> Option<BlockNo> {
+        let padded = self.open[open].as_mut()?;
+        padded.next += 1;
+        match padded.next == geometry.pages_per_block {
+            true => self.close_at(open),
+            false => None,
+        }
+    }
+
+    /// Closes an open block.
+    pub(crate) fn close_at(&mut self, open: usize) -> Option<BlockNo> {
+        self.open[open].take().map(|open| open.block)
     }
 
     /// The stream gives its block up.

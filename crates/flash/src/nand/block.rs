@@ -99,6 +99,13 @@ impl Block {
         self.pages.push(content);
     }
 
+    /// A page that was programmed is lost.
+    pub(crate) fn destroy(&mut self, page: u32) {
+        if let Some(page) = self.pages.get_mut(page as usize) {
+            *page = Page::Unreadable;
+        }
+    }
+
     pub(crate) fn erase(&mut self) {
         self.pages = Vec::new();
         self.next = 0;

@@ -14,6 +14,9 @@
 //! **Time** is virtual ([`clock`]); **bytes** are kept in memory, except of erased pages and of
 //! pages that repeat one byte (`filled`).
 //!
+//! **Paired pages** are there by choice (`pairs`): the lower page of a cell is lost with its upper
+//! page when the power goes.
+//!
 //! The caller is [`crate::ftl`].
 
 mod block;
@@ -22,6 +25,7 @@ mod error;
 mod faults;
 mod filled;
 mod geometry;
+pub(crate) mod pairs;
 pub(crate) mod saved;
 pub mod timing;
 
@@ -84,6 +88,7 @@ pub struct Nand {
     together: Vec<Vec<BlockNo>>,
     /// By die: the page in its page register, which the controller can fetch from there.
     loaded: Vec<Option<Ppn>>,
+    has_pairs: bool,
     /// The faults on demand.
     pub faults: Faults,
     operations: Operations,
@@ -107,11 +112,32 @@ impl Nand {
             last: vec![Last::Nothing; geometry.dies() as usize],
             together: vec![Vec::new(); geometry.dies() as usize],
             loaded: vec![None; geometry.dies() as usize],
+            has_pairs: false,
             faults: Faults::default(),
             operations: Operations::default(),
             filled: Filled::default(),
             is_on: true,
         })
+    }
+
+    /// The same device with paired pages.
+    ///
+    /// # Errors
+    /// If its blocks have too few pages or an odd number.
+    pub fn with_pairs(self) -> Result<Self, String> {
+        let pages = self.geometry.pages_per_block;
+        match pages >= pairs::LEAST_PAGES && pages.is_multiple_of(2) {
+            true => Ok(Self {
+                has_pairs: true,
+                ..self
+            }),
+            false => Err(format!("blocks of {pages} pages have no pairs")),
+        }
+    }
+
+    /// Whether pages are paired.
+    pub fn has_pairs(&self) -> bool {
+        self.has_pairs
     }
 
     /// Its geometry.
@@ -403,10 +429,19 @@ impl Nand {
         (0..self.geometry.dies()).for_each(|die| self.clock.wait_for(die));
     }
 
-    /// The last program of a block is interrupted.
+    /// The last program of a block is interrupted, and with it its lower page.
     fn interrupt_program(&mut self, block: BlockNo) {
         let left = self.faults.interrupted();
-        self.blocks[block.0 as usize].interrupt_program(left);
+        let block = &mut self.blocks[block.0 as usize];
+        block.interrupt_program(left);
+        let upper = block.next.checked_sub(1).filter(|_| self.has_pairs);
+        let lower = upper.and_then(|upper| pairs::lower_of(upper, block.count));
+        if let Some(lower) = lower
+            && left != faults::Interrupted::Done
+            && self.faults.interrupted() == faults::Interrupted::Torn
+        {
+            block.destroy(lower);
+        }
     }
 
     /// The power is back. It does not go again until the next request for it.

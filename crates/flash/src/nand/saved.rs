@@ -11,6 +11,7 @@
 //!      3 programmed, out-of-band area, the byte (1) that all bytes of the data are
 //! ```
 //!
+//! Whether pages are paired (1) follows on its own.
 
 use std::sync::Arc;
 
@@ -128,11 +129,28 @@ impl Nand {
             last: vec![Last::Nothing; geometry.dies() as usize],
             together: vec![Vec::new(); geometry.dies() as usize],
             loaded: vec![None; geometry.dies() as usize],
+            has_pairs: false,
             faults: Faults::default(),
             operations,
             filled,
             is_on: true,
         })
+    }
+}
+
+impl Nand {
+    /// The parts by choice, as bytes.
+    pub(crate) fn encode_choices(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(self.has_pairs));
+    }
+
+    /// Takes the parts by choice from the start of `bytes`.
+    ///
+    /// # Errors
+    /// A message about the mistake.
+    pub(crate) fn decode_choices(&mut self, bytes: &mut &[u8]) -> Result<(), String> {
+        self.has_pairs = take(bytes, 1)?[0] != 0;
+        Ok(())
     }
 }
 

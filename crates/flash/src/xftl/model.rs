@@ -38,9 +38,14 @@ impl Make {
 
     /// `None` if so small a device has no room left for the host.
     fn draw(random: &mut Random) -> Option<Self> {
+        let pairs = random.percent(25);
         let geometry = Geometry {
             page_bytes: 256,
-            pages_per_block: [4, 8, 16][random.below(3)],
+            pages_per_block: if pairs {
+                32
+            } else {
+                [4, 8, 16][random.below(3)]
+            },
             blocks_per_plane: 1,
             planes_per_die: [1, 1, 2][random.below(3)],
             dies_per_channel: 1 + random.below(2) as u32,
@@ -48,8 +53,8 @@ impl Make {
         };
         let fail_one_in = [0, 0, 1000, 100][random.below(4)];
         let capacity = [12, 25, 40][random.below(3)];
-        // More open blocks need more room.
-        let more = geometry.planes_per_die;
+        // More open blocks and larger ones need more room.
+        let more = geometry.planes_per_die * if pairs { 4 } else { 1 };
         let pages = (640 + random.below(200) as u32) * more;
         let per_die =
             pages.div_ceil(geometry.pages_per_block * geometry.dies() * geometry.planes_per_die);
@@ -72,6 +77,7 @@ impl Make {
             ][random.below(4)],
             copies: [CopiesGo::Apart, CopiesGo::AmongHost][random.below(2)],
             map: [MapGoes::OneDie, MapGoes::Striped][random.below(2)],
+            pairs,
             cached_entries: [0, 0, 9, 70][random.below(4)],
             collects: [CollectsBy::Greedy, CollectsBy::CostBenefit][random.below(2)],
             ..Config::new(0)
@@ -115,6 +121,8 @@ pub(super) struct Counts {
     pub(super) worn_out: u64,
     pub(super) devices: u64,
     pub(super) collected: u64,
+    /// Pages that complete pairs.
+    pub(super) padded: u64,
     /// Pieces of the map written back.
     pub(super) written_back: u64,
     /// Pages programmed together with another plane's.
@@ -143,6 +151,9 @@ impl Pair {
     pub(super) fn new(make: Make, seed: u64) -> Result<Self, Violation> {
         let timing = Timing::built_in("openssd").ok_or("no such NAND")?;
         let mut nand = Nand::new(make.geometry, timing)?;
+        if make.config.pairs {
+            nand = nand.with_pairs()?;
+        }
         let mut random = Random::new(seed);
         nand.faults.random = Random::new(random.next());
         nand.faults.fail_one_in = make.fail_one_in;
@@ -498,6 +509,7 @@ impl Pair {
     fn reopen(&mut self) -> Result<(), Violation> {
         let device = self.device.take().ok_or("there is no device")?;
         self.counts.collected += device.statistics().gc_blocks;
+        self.counts.padded += device.statistics().padding_writes;
         self.counts.written_back += device.statistics().map_write_backs;
         self.counts.multi_plane += device.statistics().multi_plane;
         self.counts.failures = device.nand().operations().failures;

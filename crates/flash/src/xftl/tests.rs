@@ -72,6 +72,7 @@ fn add(total: &mut Counts, life: Counts) {
     total.worn_out += life.worn_out;
     total.devices += life.devices;
     total.collected += life.collected;
+    total.padded += life.padded;
     total.written_back += life.written_back;
     total.multi_plane += life.multi_plane;
 }
@@ -96,6 +97,7 @@ fn a_device_is_its_model_under_power_cuts_and_failures() {
     println!("{total:?}");
     assert!(total.commits_in_doubt > 0 && total.cuts_in_recovery > 0 && total.collected > 0);
     assert!(total.merged > 0);
+    assert!(total.padded > 0);
     assert!(total.written_back > 0 && total.multi_plane > 0);
 }
 
@@ -136,6 +138,7 @@ fn a_rule_that_is_left_out_is_found_missing() {
         Flaw::JournalIncomplete,
         Flaw::InvalidFirst,
         Flaw::StaleWrittenBack,
+        Flaw::NoPadding,
     ];
     let seed = seed();
     for flaw in flaws {

@@ -364,6 +364,7 @@ impl Report {
             ("- moved out of failed blocks", s.failed_copies),
             ("- pieces of the map", s.map_writes),
             ("- roots", s.root_writes),
+            ("- to complete pairs of pages", s.padding_writes),
             ("of these together with another plane", s.multi_plane),
             ("read", self.nand.reads),
             ("- for the host", s.host_reads),
