@@ -112,7 +112,8 @@ impl FlashModel {
                 }
                 _ => Err(
                     "there is no such option (there are board, and with = nand, flush, copies, map, gc, used, planes, \
-                     map-cache, pages, \
+                     map-cache, pages, bit-errors, scrub, \
+                     scrub-reads, \
                      spare, full, buffer, queue, channels, ways, page-size, pages-per-block, time)"
                         .to_owned(),
                 ),

@@ -2,9 +2,9 @@
 //!
 //! Without a choice the device is the usual one. `docs/xftl.md` describes each, with its source.
 
-use onewrite_flash::ftl::{CollectsBy, Config};
+use onewrite_flash::ftl::{CollectsBy, Config, Scrub};
 use onewrite_flash::nand::timing::Timing;
-use onewrite_flash::nand::{Geometry, Nand};
+use onewrite_flash::nand::{BitErrors, Geometry, Nand};
 use onewrite_flash::used::Until;
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,18 @@ pub struct Choices {
     /// Whether a cell has two pages, so that a power cut may take both (docs/xftl.md)
     #[arg(long, value_enum, default_value_t = PagesArg::Independent)]
     pub pages: PagesArg,
+
+    /// Rates of bit errors, TOML (docs/xftl.md)
+    #[arg(long, value_name = "FILE", value_parser = bit_errors)]
+    pub bit_errors: Option<BitErrors>,
+
+    /// Move a block at this percentage of the errors that can be corrected; 0 is never
+    #[arg(long, default_value_t = 30, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub scrub: u32,
+
+    /// Move a block after as many reads; 0 is never
+    #[arg(long, default_value_t = 0, value_name = "READS")]
+    pub scrub_reads: u32,
 }
 
 /// Whether pages are paired, on the command line.
@@ -42,6 +54,13 @@ pub enum PagesArg {
     Independent,
     /// It may take the lower page of the same cells, too; the FTL pads
     Paired,
+}
+
+/// The rates in a file.
+fn bit_errors(path: &str) -> Result<BitErrors, String> {
+    let text =
+        std::fs::read_to_string(path).map_err(|error| format!("cannot read {path}: {error}"))?;
+    BitErrors::parse(&text).map_err(|error| format!("{path}: {error}"))
 }
 
 /// [`CollectsBy`] on the command line.
@@ -90,6 +109,9 @@ impl Choices {
         planes: 1,
         map_cache: 0,
         pages: PagesArg::Independent,
+        bit_errors: None,
+        scrub: 30,
+        scrub_reads: 0,
     };
 
     /// Sets one by its name in `--device ftl:`. `None` if there is none of that name.
@@ -100,6 +122,9 @@ impl Choices {
             "planes" => Some(within(value, 1, 4).map(|planes| self.planes = planes)),
             "map-cache" => Some(within(value, 0, u32::MAX).map(|entries| self.map_cache = entries)),
             "pages" => Some(one_of(value).map(|pages| self.pages = pages)),
+            "bit-errors" => Some(bit_errors(value).map(|errors| self.bit_errors = Some(errors))),
+            "scrub" => Some(within(value, 0, 100).map(|percent| self.scrub = percent)),
+            "scrub-reads" => Some(within(value, 0, u32::MAX).map(|reads| self.scrub_reads = reads)),
             _ => None,
         }
     }
@@ -110,17 +135,27 @@ impl Choices {
             collects: self.gc.into(),
             cached_entries: self.map_cache,
             pairs: self.pages == PagesArg::Paired,
+            scrub: match self.bit_errors {
+                Some(_) => Scrub {
+                    percent: self.scrub,
+                    reads: self.scrub_reads,
+                },
+                None => Scrub::default(),
+            },
             ..config
         }
     }
 
     /// The NAND with these choices.
     pub fn nand(&self, geometry: Geometry, timing: Timing) -> Result<Nand, String> {
-        let nand = Nand::new(geometry, timing)?;
-        match self.pages {
-            PagesArg::Paired => nand.with_pairs(),
-            PagesArg::Independent => Ok(nand),
+        let mut nand = Nand::new(geometry, timing)?;
+        if self.pages == PagesArg::Paired {
+            nand = nand.with_pairs()?;
         }
+        Ok(match self.bit_errors {
+            Some(errors) => nand.with_bit_errors(errors),
+            None => nand,
+        })
     }
 
     /// What was chosen, in words that follow others.
@@ -140,6 +175,9 @@ impl Choices {
         }
         if self.pages == PagesArg::Paired {
             text.push_str(", paired pages");
+        }
+        if self.bit_errors.is_some() {
+            text.push_str(&format!(", bit errors, scrubbed at {} %", self.scrub));
         }
         text
     }

@@ -155,6 +155,9 @@ fn one_disk_of_several_can_be_chosen() {
 /// A device in use with every part that is there by choice.
 #[test]
 fn the_parts_by_choice_are_counted_and_a_queue_makes_it_faster() {
+    let rates = tempfile::NamedTempFile::new().unwrap();
+    let text = "corrects = 40\nper_erase = 0\nper_read = 20000\nper_day = 0\n";
+    std::fs::write(rates.path(), text).unwrap();
     let device = || {
         Device::new(&[
             "--full",
@@ -167,6 +170,10 @@ fn the_parts_by_choice_are_counted_and_a_queue_makes_it_faster() {
             "300",
             "--pages",
             "paired",
+            "--bit-errors",
+            path(rates.path()),
+            "--scrub-reads",
+            "100",
         ])
     };
     let mut at = 1_u64;
@@ -182,13 +189,14 @@ fn the_parts_by_choice_are_counted_and_a_queue_makes_it_faster() {
     let one = device().report(&trace, &[]);
     let report = device().report(&trace, &["--queue-depth", "16"]);
     let s = |name: &str| number(&report, &format!("/statistics/{name}"));
-    for counted in ["map_reads", "multi_plane", "padding_writes"] {
+    for counted in ["map_reads", "multi_plane", "padding_writes", "scrub_blocks"] {
         assert!(s(counted) > 0, "{counted}: {report}");
     }
     let sum: u64 = [
         "host_writes",
         "gc_copies",
         "wear_copies",
+        "scrub_copies",
         "map_writes",
         "root_writes",
         "padding_writes",

@@ -128,6 +128,7 @@ impl Ftl {
                     self.blocks.set_erases(block, self.blocks.erases(block) + 1);
                     self.blocks.set_state(block, State::Open);
                     self.ahead.forget(block);
+                    self.disturbed.is_new(block);
                     self.streams.open(stream, plane, block);
                     self.since_levelling += 1;
                     return Ok(());

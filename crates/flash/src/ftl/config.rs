@@ -3,6 +3,7 @@
 use super::FtlError;
 use super::checkpoint::{ROOT_HEADER_BYTES, ROOT_PIECE_BYTES, ROOT_TABLE_BYTES};
 use super::padding;
+use super::scrub::Scrub;
 use super::streams::most_open;
 use super::victim::CollectsBy;
 use crate::nand::Geometry;
@@ -33,6 +34,8 @@ pub struct Config {
     /// Entries of the page map that the controller has memory for; 0 is all of them. Others are
     /// read when they are needed.
     pub cached_entries: u32,
+    /// When a block is moved because of bit errors.
+    pub scrub: Scrub,
     /// Whether the pages of the NAND are paired.
     pub pairs: bool,
 }
@@ -92,6 +95,7 @@ impl Config {
             map: MapGoes::OneDie,
             collects: CollectsBy::Greedy,
             cached_entries: 0,
+            scrub: Scrub::default(),
             pairs: false,
         }
     }

@@ -42,6 +42,10 @@ pub(crate) enum Flaw {
     StaleWrittenBack,
     /// Pairs of pages that were waited for are not complete.
     NoPadding,
+    /// Blocks with many bit errors are not moved.
+    NoScrub,
+    /// Recovery takes a page with too many bit errors for the end of its block.
+    ErrorEndsBlock,
     /// A failed program counts as a good one.
     FailureIgnored,
 }

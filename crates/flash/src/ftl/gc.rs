@@ -88,7 +88,7 @@ impl Ftl {
 
     /// Moves everything valid out of a block. A closed block is then free. Returns the number of
     /// copies: bookkeeping is written again, and counts as such.
-    fn empty(&mut self, block: BlockNo, stream: Stream) -> Result<u64, FtlError> {
+    pub(super) fn empty(&mut self, block: BlockNo, stream: Stream) -> Result<u64, FtlError> {
         let (mut pieces, mut has_meta, mut has_table) = (Vec::new(), false, false);
         let mut copies = 0;
         let die = self.nand.geometry().die_of(block);

@@ -10,6 +10,7 @@
 //! gc          makes room: garbage collection, wear levelling
 //! victim      which block garbage collection empties
 //! padding     completes paired pages
+//! scrub       moves blocks before their bit errors are too many
 //! ahead       collects garbage while dies would only wait
 //! checkpoint  pieces of the map and the root to flash
 //! recovery    everything back from flash
@@ -52,6 +53,7 @@ pub(crate) mod oob;
 mod padding;
 mod recovery;
 pub mod saved;
+mod scrub;
 mod stats;
 mod streams;
 #[cfg(test)]
@@ -67,11 +69,13 @@ use config::Limits;
 use flaw::Flaw;
 use map::Map;
 use oob::{Content, Oob};
+use scrub::Disturbed;
 use streams::{Stream, Streams};
 
 pub use config::{Config, CopiesGo, FlushWrites, MapGoes};
 pub use error::FtlError;
 pub use recovery::Recovery;
+pub use scrub::Scrub;
 pub use stats::{Statistics, Wear};
 pub use victim::CollectsBy;
 
@@ -115,6 +119,7 @@ pub struct Ftl {
     ahead: Ahead,
     /// By die: whether its last program is a copy that nobody has to wait for.
     copying: Vec<bool>,
+    disturbed: Disturbed,
     pub(crate) statistics: Statistics,
     /// Pages that the NAND had programmed when the device was opened.
     programs_before: u64,
@@ -286,6 +291,7 @@ impl Ftl {
     /// The first step of every command that writes: room, and a checkpoint where one is due.
     pub(crate) fn prepare(&mut self) -> Result<(), FtlError> {
         self.make_room()?;
+        self.scrub()?;
         if self.since_checkpoint >= self.config.checkpoint_every {
             self.checkpoint()?;
         }
@@ -324,7 +330,9 @@ impl Ftl {
             page: ppn,
             expected: "a page that this controller programmed".to_owned(),
         };
-        let Page::Programmed { data, oob } = self.nand.read(ppn)? else {
+        let read = self.nand.read(ppn)?;
+        self.was_read(ppn);
+        let Page::Programmed { data, oob } = read else {
             return Err(corrupt());
         };
         let oob = Oob::decode(&oob).ok_or_else(corrupt)?;

@@ -30,6 +30,12 @@ pub struct Statistics {
     /// Pages that complete pairs.
     #[serde(default)]
     pub padding_writes: u64,
+    /// Pages copied because of bit errors.
+    #[serde(default)]
+    pub scrub_copies: u64,
+    /// Blocks moved because of bit errors.
+    #[serde(default)]
+    pub scrub_blocks: u64,
     /// Pages copied out of blocks that failed.
     pub failed_copies: u64,
     /// Pieces of the page map written.
@@ -65,6 +71,8 @@ impl Statistics {
             wear_copies: self.wear_copies - before.wear_copies,
             wear_blocks: self.wear_blocks - before.wear_blocks,
             padding_writes: self.padding_writes - before.padding_writes,
+            scrub_copies: self.scrub_copies - before.scrub_copies,
+            scrub_blocks: self.scrub_blocks - before.scrub_blocks,
             failed_copies: self.failed_copies - before.failed_copies,
             map_writes: self.map_writes - before.map_writes,
             table_writes: self.table_writes - before.table_writes,
@@ -78,7 +86,7 @@ impl Statistics {
     /// Pages programmed, by these figures: the host's, copies, and bookkeeping. Programs that failed
     /// are in none of them.
     pub fn programs(&self) -> u64 {
-        let copies = self.gc_copies + self.wear_copies + self.failed_copies;
+        let copies = self.gc_copies + self.wear_copies + self.scrub_copies + self.failed_copies;
         let bookkeeping = self.map_writes + self.table_writes + self.root_writes;
         self.host_writes + copies + bookkeeping + self.padding_writes
     }

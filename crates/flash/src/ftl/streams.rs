@@ -221,6 +221,13 @@ impl Streams {
         self.open[open].take().map(|open| open.block)
     }
 
+    /// Closes a block, wherever it is open. `false` if it is not.
+    pub(crate) fn close_block(&mut self, block: BlockNo) -> bool {
+        let mut places = self.open.iter_mut();
+        let place = places.find(|place| place.is_some_and(|open| open.block == block));
+        place.is_some_and(|place| place.take().is_some())
+    }
+
     /// The stream gives its block up.
     pub(crate) fn close(&mut self, stream: Stream) -> Option<BlockNo> {
         let index = self.index(stream);

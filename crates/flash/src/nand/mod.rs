@@ -14,6 +14,8 @@
 //! **Time** is virtual ([`clock`]); **bytes** are kept in memory, except of erased pages and of
 //! pages that repeat one byte (`filled`).
 //!
+//! **Bit errors** are there by choice ([`BitErrors`]).
+//!
 //! **Paired pages** are there by choice (`pairs`): the lower page of a cell is lost with its upper
 //! page when the power goes.
 //!
@@ -21,6 +23,7 @@
 
 mod block;
 pub mod clock;
+mod decay;
 mod error;
 mod faults;
 mod filled;
@@ -36,6 +39,7 @@ use serde::{Deserialize, Serialize};
 use block::{Block, Refusal};
 pub use block::{OOB_BYTES, OobBytes, Page};
 use clock::{Clock, Nanoseconds};
+pub use decay::BitErrors;
 pub use error::{NandError, Rule};
 pub use faults::Faults;
 use filled::Filled;
@@ -88,7 +92,10 @@ pub struct Nand {
     together: Vec<Vec<BlockNo>>,
     /// By die: the page in its page register, which the controller can fetch from there.
     loaded: Vec<Option<Ppn>>,
+    bit_errors: Option<BitErrors>,
     has_pairs: bool,
+    /// Of what error correction can repair: the part that the last read needed.
+    corrected_percent: u32,
     /// The faults on demand.
     pub faults: Faults,
     operations: Operations,
@@ -112,12 +119,23 @@ impl Nand {
             last: vec![Last::Nothing; geometry.dies() as usize],
             together: vec![Vec::new(); geometry.dies() as usize],
             loaded: vec![None; geometry.dies() as usize],
+            bit_errors: None,
             has_pairs: false,
+            corrected_percent: 0,
             faults: Faults::default(),
             operations: Operations::default(),
             filled: Filled::default(),
             is_on: true,
         })
+    }
+
+    /// The same device with bit errors.
+    #[must_use]
+    pub fn with_bit_errors(self, errors: BitErrors) -> Self {
+        Self {
+            bit_errors: Some(errors),
+            ..self
+        }
     }
 
     /// The same device with paired pages.
@@ -138,6 +156,11 @@ impl Nand {
     /// Whether pages are paired.
     pub fn has_pairs(&self) -> bool {
         self.has_pairs
+    }
+
+    /// Percent of what error correction can repair that the last read needed.
+    pub fn corrected_percent(&self) -> u32 {
+        self.corrected_percent
     }
 
     /// Its geometry.
@@ -237,10 +260,25 @@ impl Nand {
             false => self.clock.read(die, channel, read, transfer),
         }
         self.last[die as usize] = Last::Nothing;
+        self.corrected_percent = 0;
+        let is_correctable = self.correct(block, page);
         match self.blocks[block.0 as usize].page(page) {
             Page::Unreadable => Err(NandError::Uncorrectable(ppn)),
+            Page::Programmed { .. } if !is_correctable => Err(NandError::Uncorrectable(ppn)),
             page => Ok(page.clone()),
         }
+    }
+
+    /// A read of a page, which disturbs its block. Whether error correction can repair the page.
+    fn correct(&mut self, block: BlockNo, page: u32) -> bool {
+        let Some(errors) = &self.bit_errors else {
+            return true;
+        };
+        let block = &mut self.blocks[block.0 as usize];
+        block.reads = block.reads.saturating_add(1);
+        let bits = errors.bits(page, block.stress(self.clock.now()));
+        self.corrected_percent = (u64::from(bits) * 100 / u64::from(errors.corrects)) as u32;
+        bits <= errors.corrects
     }
 
     /// Programs a page. When this returns, its die may still be working: see [`Self::wait`].
@@ -298,6 +336,9 @@ impl Nand {
             self.clock.wait_for(die);
             self.blocks[block.0 as usize].program(Page::Unreadable);
             return Err(NandError::ProgramFailed(ppn));
+        }
+        if page == 0 {
+            self.blocks[block.0 as usize].programmed_ns = self.clock.now().0;
         }
         self.blocks[block.0 as usize].program(content);
         let last = std::mem::replace(&mut self.last[die as usize], Last::Program(block));
@@ -385,6 +426,18 @@ impl Nand {
         let die = self.geometry.die_of(block) as usize;
         let is_last = matches!(self.last[die], Last::Program(last) if last == block || self.together[die].contains(&block));
         is_last && self.blocks[block.0 as usize].next == self.geometry.page_in_block(ppn) + 1
+    }
+
+    /// Whether a page has more wrong bits than can be corrected, after as many reads more.
+    #[cfg(test)]
+    pub(crate) fn is_lost(&self, ppn: Ppn, more: u32) -> bool {
+        let page = self.geometry.page_in_block(ppn);
+        let block = &self.blocks[self.geometry.block_of(ppn).0 as usize];
+        let mut stress = block.stress(self.clock.now());
+        stress.reads = stress.reads.saturating_add(more);
+        let is_beyond = |errors: &BitErrors| errors.bits(page, stress) > errors.corrects;
+        let is_programmed = matches!(block.page(page), Page::Programmed { .. });
+        is_programmed && self.bit_errors.as_ref().is_some_and(is_beyond)
     }
 
     /// Whether a die is still working.

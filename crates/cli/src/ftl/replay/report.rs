@@ -361,6 +361,7 @@ impl Report {
             ("- of the host", s.host_writes),
             ("- moved by garbage collection", s.gc_copies),
             ("- moved by wear levelling", s.wear_copies),
+            ("- moved because of bit errors", s.scrub_copies),
             ("- moved out of failed blocks", s.failed_copies),
             ("- pieces of the map", s.map_writes),
             ("- roots", s.root_writes),
