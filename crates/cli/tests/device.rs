@@ -90,6 +90,7 @@ fn what_flash_programs_is_what_the_host_wrote_the_map_and_what_was_moved() {
         "ftl:time=none",
         "ftl:flush=changed,copies=among-host,time=none",
         "ftl:board,time=none",
+        "ftl:flush=changed,gc=cost-benefit,planes=2,map-cache=400,pages=paired,queue=8,time=none",
     ] {
         let document = document(&[
             "--device",
@@ -112,6 +113,7 @@ fn what_flash_programs_is_what_the_host_wrote_the_map_and_what_was_moved() {
             };
             let pages = |name: &str| number(&format!("/flash/statistics/{name}"));
             let copies = pages("gc_copies") + pages("wear_copies") + pages("failed_copies");
+            let copies = copies + pages("scrub_copies") + pages("padding_writes");
             let map = pages("map_writes") + pages("table_writes") + pages("root_writes");
             let host = pages("host_writes");
             let programs = number("/flash/nand/programs");

@@ -101,6 +101,10 @@ with their range; the JSON has for each run those just before and just after it.
   spare=PERCENT                kept back for garbage collection [12]
   full=PERCENT                 of the pages that hold something before the first run [80]
   used=programmed|steady       a used device was programmed 1.5 times over, or until amplification is steady [programmed]
+  planes=NUMBER                of each die, which program pages together [1]
+  map-cache=ENTRIES            of the page map in memory; 0 is all [0]
+  pages=independent|paired     whether a cell has two pages; then the FTL pads [independent]
+  bit-errors=FILE              rates of bit errors; scrub=PERCENT and scrub-reads=READS move blocks before
   buffer=PAGES                 the write buffer [64]
   queue=REQUESTS               in flight at most [1]
   channels, ways, page-size, pages-per-block

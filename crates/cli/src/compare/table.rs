@@ -145,8 +145,8 @@ fn flash(runs: &[Run]) -> Option<String> {
         table.row([
             run.mode.clone(),
             each(s.host_writes),
-            each(s.map_writes + s.table_writes + s.root_writes),
-            each(s.gc_copies + s.wear_copies + s.failed_copies),
+            each(s.map_writes + s.table_writes + s.root_writes + s.padding_writes),
+            each(s.gc_copies + s.wear_copies + s.scrub_copies + s.failed_copies),
             format!("{:.2}", cost.programs_per_op),
             or_none(cost.write_amplification, |times| format!("{times:.2}")),
             format!("{:.1}", cost.nand.erases as f64 * 1000.0 / count),

@@ -7,11 +7,11 @@ use onewrite_flash::disk::{Disk, Pace};
 use onewrite_flash::ftl::{Config, Ftl, Statistics};
 use onewrite_flash::latencies::{ByKind, Latencies};
 use onewrite_flash::nand::timing::Timing;
-use onewrite_flash::nand::{Geometry, Nand, Operations};
+use onewrite_flash::nand::{Geometry, Operations};
 use serde::{Deserialize, Serialize};
 
 use crate::ftl::choices::Choices;
-use crate::ftl::device::{CopiesArg, FlushArg, MapArg, SEED, one_of};
+use crate::ftl::device::{CopiesArg, FlushArg, MapArg, SEED, one_of, within};
 
 /// Entries of the X-L2P table, which nobody fills.
 const TABLE: u32 = 64;
@@ -111,7 +111,9 @@ impl FlashModel {
                     Ok(())
                 }
                 _ => Err(
-                    "there is no such option (there are board, and with = nand, flush, copies, map, gc, used, \
+                    "there is no such option (there are board, and with = nand, flush, copies, map, gc, used, planes, \
+                     map-cache, pages, bit-errors, scrub, \
+                     scrub-reads, \
                      spare, full, buffer, queue, channels, ways, page-size, pages-per-block, time)"
                         .to_owned(),
                 ),
@@ -194,7 +196,8 @@ impl FlashModel {
                 pages_per_block: self.pages_per_block,
                 ..Geometry::openssd(blocks)
             };
-            geometry.with_channels(self.channels, self.ways)
+            let geometry = geometry.with_channels(self.channels, self.ways);
+            geometry.with_planes(self.choices.planes)
         };
         let geometry = config.fitting(self.spare, with);
         Ok((geometry.map_err(|error| error.to_string())?, config))
@@ -208,7 +211,7 @@ impl FlashModel {
     /// The new device.
     pub fn make(&self, bytes: u64) -> Result<Disk, String> {
         let (geometry, config) = self.shape(bytes)?;
-        let nand = Nand::new(geometry, self.timing.clone())?;
+        let nand = self.choices.nand(geometry, self.timing.clone())?;
         let (ftl, _) = Ftl::open(nand, config).map_err(|error| error.to_string())?;
         let disk = Disk::new(ftl, self.buffer as usize, Pace::Virtual);
         Ok(match self.queue() {
@@ -237,12 +240,6 @@ impl FlashModel {
 
 fn timing(name: &str) -> Result<Timing, String> {
     Timing::find(name).map_err(|error| error.to_string())
-}
-
-fn within(value: &str, least: u32, most: u32) -> Result<u32, String> {
-    let number = value.parse().ok();
-    let number = number.filter(|number| (least..=most).contains(number));
-    number.ok_or_else(|| format!("not a number from {least} to {most}"))
 }
 
 /// The work that a device has done.

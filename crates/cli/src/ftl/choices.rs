@@ -2,11 +2,13 @@
 //!
 //! Without a choice the device is the usual one. `docs/xftl.md` describes each, with its source.
 
-use onewrite_flash::ftl::{CollectsBy, Config};
+use onewrite_flash::ftl::{CollectsBy, Config, Scrub};
+use onewrite_flash::nand::timing::Timing;
+use onewrite_flash::nand::{BitErrors, Geometry, Nand};
 use onewrite_flash::used::Until;
 use serde::{Deserialize, Serialize};
 
-use super::device::one_of;
+use super::device::{one_of, within};
 
 /// See the module.
 #[derive(clap::Args, Clone, Debug, Serialize, Deserialize)]
@@ -18,6 +20,47 @@ pub struct Choices {
     /// The end of the use that fills a device (docs/devices.md)
     #[arg(long, value_enum, default_value_t = UsedArg::Programmed)]
     pub used: UsedArg,
+
+    /// Planes of each die, which program pages together (docs/xftl.md)
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4))]
+    pub planes: u32,
+
+    /// Entries of the page map in the controller's memory; 0 is all of them (docs/xftl.md)
+    #[arg(long, default_value_t = 0)]
+    pub map_cache: u32,
+
+    /// Whether a cell has two pages, so that a power cut may take both (docs/xftl.md)
+    #[arg(long, value_enum, default_value_t = PagesArg::Independent)]
+    pub pages: PagesArg,
+
+    /// Rates of bit errors, TOML (docs/xftl.md)
+    #[arg(long, value_name = "FILE", value_parser = bit_errors)]
+    pub bit_errors: Option<BitErrors>,
+
+    /// Move a block at this percentage of the errors that can be corrected; 0 is never
+    #[arg(long, default_value_t = 30, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub scrub: u32,
+
+    /// Move a block after as many reads; 0 is never
+    #[arg(long, default_value_t = 0, value_name = "READS")]
+    pub scrub_reads: u32,
+}
+
+/// Whether pages are paired, on the command line.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PagesArg {
+    /// A power cut takes only the page that is programmed
+    Independent,
+    /// It may take the lower page of the same cells, too; the FTL pads
+    Paired,
+}
+
+/// The rates in a file.
+fn bit_errors(path: &str) -> Result<BitErrors, String> {
+    let text =
+        std::fs::read_to_string(path).map_err(|error| format!("cannot read {path}: {error}"))?;
+    BitErrors::parse(&text).map_err(|error| format!("{path}: {error}"))
 }
 
 /// [`CollectsBy`] on the command line.
@@ -63,6 +106,12 @@ impl Choices {
     pub const USUAL: Self = Self {
         gc: GcArg::Greedy,
         used: UsedArg::Programmed,
+        planes: 1,
+        map_cache: 0,
+        pages: PagesArg::Independent,
+        bit_errors: None,
+        scrub: 30,
+        scrub_reads: 0,
     };
 
     /// Sets one by its name in `--device ftl:`. `None` if there is none of that name.
@@ -70,6 +119,12 @@ impl Choices {
         match key {
             "gc" => Some(one_of(value).map(|gc| self.gc = gc)),
             "used" => Some(one_of(value).map(|used| self.used = used)),
+            "planes" => Some(within(value, 1, 4).map(|planes| self.planes = planes)),
+            "map-cache" => Some(within(value, 0, u32::MAX).map(|entries| self.map_cache = entries)),
+            "pages" => Some(one_of(value).map(|pages| self.pages = pages)),
+            "bit-errors" => Some(bit_errors(value).map(|errors| self.bit_errors = Some(errors))),
+            "scrub" => Some(within(value, 0, 100).map(|percent| self.scrub = percent)),
+            "scrub-reads" => Some(within(value, 0, u32::MAX).map(|reads| self.scrub_reads = reads)),
             _ => None,
         }
     }
@@ -78,15 +133,52 @@ impl Choices {
     pub fn of(&self, config: Config) -> Config {
         Config {
             collects: self.gc.into(),
+            cached_entries: self.map_cache,
+            pairs: self.pages == PagesArg::Paired,
+            scrub: match self.bit_errors {
+                Some(_) => Scrub {
+                    percent: self.scrub,
+                    reads: self.scrub_reads,
+                },
+                None => Scrub::default(),
+            },
             ..config
         }
     }
 
+    /// The NAND with these choices.
+    pub fn nand(&self, geometry: Geometry, timing: Timing) -> Result<Nand, String> {
+        let mut nand = Nand::new(geometry, timing)?;
+        if self.pages == PagesArg::Paired {
+            nand = nand.with_pairs()?;
+        }
+        Ok(match self.bit_errors {
+            Some(errors) => nand.with_bit_errors(errors),
+            None => nand,
+        })
+    }
+
     /// What was chosen, in words that follow others.
     pub fn description(&self) -> String {
-        match self.gc {
-            GcArg::Greedy => String::new(),
-            GcArg::CostBenefit => ", garbage collected by cost and benefit".to_owned(),
+        let mut text = String::new();
+        if self.gc == GcArg::CostBenefit {
+            text.push_str(", garbage collected by cost and benefit");
         }
+        if self.planes > 1 {
+            text.push_str(&format!(", {} planes", self.planes));
+        }
+        if self.map_cache > 0 {
+            text.push_str(&format!(
+                ", {} entries of the map in memory",
+                self.map_cache
+            ));
+        }
+        if self.pages == PagesArg::Paired {
+            text.push_str(", paired pages");
+        }
+        if self.bit_errors.is_some() {
+            text.push_str(&format!(", bit errors, scrubbed at {} %", self.scrub));
+        }
+        text
     }
 }

@@ -16,6 +16,13 @@ use serde::{Deserialize, Serialize};
 use super::choices::Choices;
 use crate::Outcome;
 
+/// A number between bounds.
+pub fn within(value: &str, least: u32, most: u32) -> Result<u32, String> {
+    let number = value.parse().ok();
+    let number = number.filter(|number| (least..=most).contains(number));
+    number.ok_or_else(|| format!("not a number from {least} to {most}"))
+}
+
 /// The seed of the pages that a used device was written to.
 pub const SEED: u64 = 1;
 
@@ -166,7 +173,8 @@ impl Shape {
                 pages_per_block: self.pages_per_block,
                 ..Geometry::openssd(blocks)
             };
-            geometry.with_channels(self.channels, self.ways)
+            let geometry = geometry.with_channels(self.channels, self.ways);
+            geometry.with_planes(self.choices.planes)
         };
         let units = |mib: u32, unit: u32| ((u64::from(mib) << 20) / u64::from(unit)) as u32;
         let like = self.choices.of(Config {
@@ -188,7 +196,7 @@ impl Shape {
         let (geometry, config) = made.map_err(|error| {
             format!("{error}; give it more --mib, fewer --channels and --ways or a smaller --table")
         })?;
-        Ok((Nand::new(geometry, timing)?, config))
+        Ok((self.choices.nand(geometry, timing)?, config))
     }
 }
 

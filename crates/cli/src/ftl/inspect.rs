@@ -122,6 +122,8 @@ fn tables(report: &Report) -> String {
         ("of these ahead of need", s.gc_ahead),
         ("blocks emptied", s.gc_blocks),
         ("Wear levelling: pages copied", s.wear_copies),
+        ("Bit errors: pages copied", s.scrub_copies),
+        ("Paired pages: pages of padding", s.padding_writes),
         ("Failed blocks: pages copied", s.failed_copies),
         ("Bookkeeping: pieces of the map", s.map_writes),
         ("pieces of the X-L2P table", s.table_writes),

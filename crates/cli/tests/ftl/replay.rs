@@ -152,6 +152,63 @@ fn one_disk_of_several_can_be_chosen() {
     );
 }
 
+/// A device in use with every part that is there by choice.
+#[test]
+fn the_parts_by_choice_are_counted_and_a_queue_makes_it_faster() {
+    let rates = tempfile::NamedTempFile::new().unwrap();
+    let text = "corrects = 40\nper_erase = 0\nper_read = 20000\nper_day = 0\n";
+    std::fs::write(rates.path(), text).unwrap();
+    let device = || {
+        Device::new(&[
+            "--full",
+            "70",
+            "--gc",
+            "cost-benefit",
+            "--planes",
+            "2",
+            "--map-cache",
+            "300",
+            "--pages",
+            "paired",
+            "--bit-errors",
+            path(rates.path()),
+            "--scrub-reads",
+            "100",
+        ])
+    };
+    let mut at = 1_u64;
+    let mut trace = String::from("fio version 2 iolog\n");
+    for n in 0..6_000 {
+        at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(11);
+        let op = if n % 3 == 0 { "write" } else { "read" };
+        trace += &format!("a {op} {} 8192\n", (at >> 33) % 2000 * 8192);
+        if n % 200 == 0 {
+            trace += "a sync 0 0\n";
+        }
+    }
+    let one = device().report(&trace, &[]);
+    let report = device().report(&trace, &["--queue-depth", "16"]);
+    let s = |name: &str| number(&report, &format!("/statistics/{name}"));
+    for counted in ["map_reads", "multi_plane", "padding_writes", "scrub_blocks"] {
+        assert!(s(counted) > 0, "{counted}: {report}");
+    }
+    let sum: u64 = [
+        "host_writes",
+        "gc_copies",
+        "wear_copies",
+        "scrub_copies",
+        "map_writes",
+        "root_writes",
+        "padding_writes",
+    ]
+    .iter()
+    .map(|name| s(name))
+    .sum();
+    assert_eq!(number(&report, "/nand/programs"), sum, "{report}");
+    let elapsed = |report: &Value| report["elapsed_s"].as_f64().unwrap();
+    assert!(elapsed(&report) < elapsed(&one), "{report}");
+}
+
 /// The device is overwritten several times at random, with flushes that write the map: garbage is
 /// collected, blocks of bookkeeping included.
 #[test]

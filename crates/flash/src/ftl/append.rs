@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::blocks::State;
+use super::blocks::{State, Wanted};
 use super::flaw::Flaw;
 use super::oob::{Content, Oob};
 use super::streams::Stream;
@@ -34,6 +34,7 @@ impl Ftl {
                 erases: self.blocks.erases(block),
                 data_crc,
             };
+            let joins = self.nand.joins(ppn);
             match self.nand.program(ppn, Arc::clone(&data), oob.encode()) {
                 done if done.is_ok() || self.is_ignored(done) => {
                     self.blocks.changed_at(block, sequence);
@@ -41,8 +42,10 @@ impl Ftl {
                         self.blocks.set_state(full, State::Closed);
                     }
                     self.since_checkpoint += 1;
-                    self.copying[die as usize] =
-                        stream == Stream::Copies && !self.counts_by_entry(content);
+                    self.statistics.multi_plane += u64::from(joins);
+                    // Another page that is programmed together with it may have to be waited for.
+                    let is_copy = stream == Stream::Copies && !joins;
+                    self.copying[die as usize] = is_copy && !self.counts_by_entry(content);
                     return Ok((ppn, sequence));
                 }
                 Err(NandError::ProgramFailed(_)) => {
@@ -66,6 +69,10 @@ impl Ftl {
     /// free as garbage collection needs, copies and the map stay in open ones.
     fn choose_die(&mut self, stream: Stream) {
         let nand = &self.nand;
+        let next = self.streams.next(stream, nand.geometry());
+        if next.is_some_and(|next| nand.joins(next)) {
+            return;
+        }
         match stream {
             Stream::Copies | Stream::Map if self.blocks.free() <= self.limits.room => {
                 self.streams.seek(stream, |_, is_open| is_open);
@@ -88,18 +95,32 @@ impl Ftl {
         sequence
     }
 
-    /// Opens a block for a stream.
+    /// Opens a block for a stream, on each plane of the die if there is room.
     fn open_block(&mut self, stream: Stream) -> Result<(), FtlError> {
+        self.open_on(stream, 0)?;
+        for plane in 1..self.streams.planes(stream) {
+            if self.blocks.free() > self.limits.room {
+                self.open_on(stream, plane)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn open_on(&mut self, stream: Stream, plane: u32) -> Result<(), FtlError> {
+        let planes = self.streams.planes(stream);
+        let wanted = Wanted {
+            die: self.streams.die(stream),
+            plane: (planes > 1).then_some(plane),
+        };
         loop {
-            let free = self
-                .blocks
-                .pick_free(self.streams.die(stream), stream.pick());
+            let free = self.blocks.pick_free(wanted, stream.pick());
             let block = free.ok_or(FtlError::WornOut {
                 bad_blocks: self.blocks.bad(),
             })?;
             // The writes that made the block's pages invalid must be on the medium before the pages
             // are gone.
             if !self.leaves_out(Flaw::NoWaitBeforeErase) {
+                self.pad()?;
                 self.nand.wait();
             }
             match self.nand.erase(block) {
@@ -107,7 +128,8 @@ impl Ftl {
                     self.blocks.set_erases(block, self.blocks.erases(block) + 1);
                     self.blocks.set_state(block, State::Open);
                     self.ahead.forget(block);
-                    self.streams.open(stream, block);
+                    self.disturbed.is_new(block);
+                    self.streams.open(stream, plane, block);
                     self.since_levelling += 1;
                     return Ok(());
                 }
@@ -121,6 +143,7 @@ impl Ftl {
     /// the moved pages must be on the medium first.
     pub(super) fn give_up(&mut self, block: BlockNo) -> Result<(), FtlError> {
         if !self.leaves_out(Flaw::NoWaitBeforeGivingUp) {
+            self.pad()?;
             self.nand.wait();
         }
         self.blocks.set_state(block, State::Bad);

@@ -29,6 +29,13 @@ pub(crate) enum Pick {
     MostWorn,
 }
 
+/// The place of a free block, if that matters.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wanted {
+    pub(crate) die: Option<u32>,
+    pub(crate) plane: Option<u32>,
+}
+
 #[derive(Clone, Debug)]
 struct Info {
     state: State,
@@ -49,6 +56,8 @@ pub(crate) struct Blocks {
     failing: u32,
     /// The highest sequence number so far.
     now: u64,
+    /// Pages of padding in each block.
+    padding: u32,
 }
 
 impl Blocks {
@@ -67,6 +76,7 @@ impl Blocks {
             free: geometry.blocks(),
             failing: 0,
             now: 0,
+            padding: 0,
         }
     }
 
@@ -125,6 +135,17 @@ impl Blocks {
     /// Sequence numbers since a block was changed.
     pub(crate) fn age(&self, block: BlockNo) -> u64 {
         self.now.saturating_sub(self.info(block).changed)
+    }
+
+    /// Garbage collection reckons with pages of padding.
+    pub(crate) fn with_padding(self, padding: u32) -> Self {
+        Self { padding, ..self }
+    }
+
+    /// Pages that emptying a block gains.
+    pub(crate) fn gain(&self, block: BlockNo) -> u32 {
+        let used = self.valid_count(block) + self.padding;
+        self.geometry.pages_per_block.saturating_sub(used)
     }
 
     pub(crate) fn pages_per_block(&self) -> u32 {
@@ -191,19 +212,29 @@ impl Blocks {
         Some(self.geometry.ppn(block, page))
     }
 
-    /// A free block, on that die if it has one.
-    pub(crate) fn pick_free(&self, die: Option<u32>, pick: Pick) -> Option<BlockNo> {
-        let free = |die: Option<u32>| {
-            let blocks = self.all().filter(move |block| {
-                self.state(*block) == State::Free
-                    && die.is_none_or(|die| self.geometry.die_of(*block) == die)
-            });
+    /// A free block, on that plane of that die if it has one, or else on that die if it has one.
+    pub(crate) fn pick_free(&self, wanted: Wanted, pick: Pick) -> Option<BlockNo> {
+        let free = |wanted: Wanted| {
+            let is_wanted = move |block: BlockNo| {
+                let Wanted { die, plane } = wanted;
+                die.is_none_or(|die| self.geometry.die_of(block) == die)
+                    && plane.is_none_or(|plane| self.geometry.plane_of(block) == plane)
+            };
+            let blocks = self
+                .all()
+                .filter(move |block| self.state(*block) == State::Free && is_wanted(*block));
             match pick {
                 Pick::LeastWorn => blocks.min_by_key(|block| self.erases(*block)),
                 Pick::MostWorn => blocks.max_by_key(|block| self.erases(*block)),
             }
         };
-        free(die).or_else(|| die.and_then(|_| free(None)))
+        let of_die = Wanted {
+            plane: None,
+            ..wanted
+        };
+        free(wanted)
+            .or_else(|| wanted.plane.and_then(|_| free(of_die)))
+            .or_else(|| wanted.die.and_then(|_| free(Wanted::default())))
     }
 
     pub(crate) fn closed(&self) -> impl Iterator<Item = BlockNo> {
@@ -221,7 +252,7 @@ impl Blocks {
     /// the most.
     pub(crate) fn coldest(&self) -> Option<(BlockNo, u32)> {
         let cold = self.closed().min_by_key(|block| self.erases(*block))?;
-        let hot = self.pick_free(None, Pick::MostWorn)?;
+        let hot = self.pick_free(Wanted::default(), Pick::MostWorn)?;
         Some((cold, self.erases(hot).saturating_sub(self.erases(cold))))
     }
 }

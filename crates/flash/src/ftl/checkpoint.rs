@@ -162,7 +162,13 @@ impl Ftl {
             ppn: self.map.get(*lpn),
             sequence,
         };
-        let unlogged = self.map.unlogged().iter();
+        let unlogged = self.map.unlogged();
+        if unlogged.is_empty() {
+            return Ok(());
+        }
+        // The root names pieces that were written back and have their entries.
+        let lacks = |lpn: &&Lpn| !self.map.is_written_back(self.map.piece_of(**lpn));
+        let unlogged = unlogged.iter().filter(lacks);
         let changed: Vec<(Lpn, Committed)> = unlogged.map(|lpn| (*lpn, entry(lpn))).collect();
         let capacity = self.config.table_capacity as usize;
         if self.table.len() + changed.len() > capacity
@@ -170,11 +176,8 @@ impl Ftl {
         {
             return self.checkpoint();
         }
-        if changed.is_empty() {
-            return Ok(());
-        }
         let written = match self.leaves_out(Flaw::JournalIncomplete) {
-            true => &changed[1..],
+            true => changed.get(1..).unwrap_or(&[]),
             false => &changed[..],
         };
         let table = self.place_table(&[], written, TablePages::Move)?;
@@ -212,6 +215,7 @@ impl Ftl {
     pub(crate) fn write_pieces(&mut self, pieces: &[u32]) -> Result<Vec<WrittenPiece>, FtlError> {
         let mut written = Vec::with_capacity(pieces.len());
         for number in pieces {
+            self.read_before_write(*number)?;
             let bytes = self.map.encode(*number, self.page_bytes());
             let content = Content::Map(*number);
             let (ppn, sequence) = self.append(Stream::Map, content, bytes.into())?;
@@ -264,9 +268,14 @@ impl Ftl {
     /// The switch: a root with the places of these new pieces and of all others.
     pub(crate) fn switch(
         &mut self,
-        written: Vec<WrittenPiece>,
+        mut written: Vec<WrittenPiece>,
         table: TableAt,
     ) -> Result<(), FtlError> {
+        for (number, piece) in self.current_written_back() {
+            if written.iter().all(|(other, _)| *other != number) {
+                written.push((number, piece));
+            }
+        }
         let (pages, entries) = match table {
             TableAt::Root(entries) => (Vec::new(), entries),
             TableAt::Pages(pages) => (pages, Vec::new()),
@@ -308,6 +317,8 @@ impl Ftl {
     fn adopt(&mut self, written: Vec<WrittenPiece>, table: Vec<Ppn>, root: Ppn) {
         let is_new_table = table != self.table.pages;
         let pieces = written.iter().filter_map(|(_, piece)| piece.ppn);
+        // Pieces that were written back are valid already.
+        let pieces = pieces.filter(|page| !self.blocks.is_valid(*page));
         let table_pages = table.iter().copied().filter(|_| is_new_table);
         let new: Vec<Ppn> = pieces.chain(table_pages).chain([root]).collect();
         let is_late = self.leaves_out(Flaw::InvalidFirst);
@@ -315,6 +326,7 @@ impl Ftl {
             new.iter().for_each(|page| self.blocks.mark_valid(*page));
         }
         for (number, piece) in written {
+            self.named(number, &piece);
             let before = std::mem::replace(&mut self.map.pieces[number as usize], piece);
             before
                 .ppn

@@ -2,6 +2,8 @@
 
 use super::FtlError;
 use super::checkpoint::{ROOT_HEADER_BYTES, ROOT_PIECE_BYTES, ROOT_TABLE_BYTES};
+use super::padding;
+use super::scrub::Scrub;
 use super::streams::most_open;
 use super::victim::CollectsBy;
 use crate::nand::Geometry;
@@ -29,6 +31,13 @@ pub struct Config {
     pub map: MapGoes,
     /// The choice of the block that garbage collection empties.
     pub collects: CollectsBy,
+    /// Entries of the page map that the controller has memory for; 0 is all of them. Others are
+    /// read when they are needed.
+    pub cached_entries: u32,
+    /// When a block is moved because of bit errors.
+    pub scrub: Scrub,
+    /// Whether the pages of the NAND are paired.
+    pub pairs: bool,
 }
 
 /// The place of the page map's pieces.
@@ -85,6 +94,17 @@ impl Config {
             copies: CopiesGo::Apart,
             map: MapGoes::OneDie,
             collects: CollectsBy::Greedy,
+            cached_entries: 0,
+            scrub: Scrub::default(),
+            pairs: false,
+        }
+    }
+
+    /// Pages of padding that each block has at most.
+    pub(super) fn padding(&self) -> u32 {
+        match self.pairs {
+            true => padding::MOST,
+            false => 0,
         }
     }
 
@@ -131,6 +151,14 @@ impl Config {
                 return Ok(geometry);
             }
         }
+    }
+}
+
+/// Pieces of the map that are kept at a time: without room in memory also those written back.
+fn pieces_kept(pieces: u32, config: &Config) -> u32 {
+    match config.cached_entries {
+        0 => pieces,
+        _ => 2 * pieces,
     }
 }
 
@@ -182,6 +210,12 @@ impl Limits {
                 "pages of {page} bytes are too small"
             )));
         }
+        let pages = geometry.pages_per_block;
+        if config.pairs && pages < padding::LEAST_PAGES {
+            return Err(FtlError::Config(format!(
+                "blocks of {pages} pages are too small for pairs"
+            )));
+        }
         let pieces = config.logical_pages.div_ceil(piece_entries);
         let table_pages = config.table_capacity.div_ceil(table_entries);
         let root = u64::from(ROOT_HEADER_BYTES)
@@ -196,10 +230,13 @@ impl Limits {
         let room = u64::from(page) - root;
         let root_entries =
             room.saturating_sub(u64::from(TABLE_HEADER_BYTES)) / u64::from(ENTRY_BYTES);
-        let meta_blocks = (pieces + table_pages + 1).div_ceil(geometry.pages_per_block);
+        let meta = pieces_kept(pieces, config) + table_pages + 1;
+        let meta_blocks = meta.div_ceil(geometry.pages_per_block);
         let room = geometry.pages_per_block.ilog2() + 4 + 2 * meta_blocks;
-        // Blocks to copy to, and for pieces of the map, one on each die.
-        let others = geometry.dies() - 1;
+        // Blocks to copy to, and for pieces of the map, one on each plane of each die.
+        let planes = geometry.dies() * geometry.planes_per_die;
+        // The host opens blocks on all planes of a die at a time.
+        let others = planes - 1 + geometry.planes_per_die - 1;
         let spread = match config.map {
             MapGoes::OneDie => others,
             MapGoes::Striped => 2 * others,
@@ -209,7 +246,7 @@ impl Limits {
             pieces,
             table_entries,
             root_entries: root_entries as u32,
-            reserve: room + spread + config.collects.reserve(),
+            reserve: room + spread + config.collects.reserve() + 2 * u32::from(config.pairs),
             room,
             trims: (geometry.pages_per_block as usize) * 2,
         })
@@ -230,12 +267,13 @@ impl Limits {
     /// collect.
     fn needs_pages(&self, geometry: &Geometry, config: &Config) -> u32 {
         let table_pages = config.table_capacity.div_ceil(self.table_entries);
-        let meta = 2 * (self.pieces + table_pages + 1);
-        let open = most_open(geometry.dies(), config);
+        let meta = 2 * (pieces_kept(self.pieces, config) + table_pages + 1);
+        let open = most_open(geometry.dies() * geometry.planes_per_die, config);
         let blocks = (self.reserve + open + 1).saturating_mul(geometry.pages_per_block);
+        let invalid = 1 + config.padding();
         meta.saturating_add(config.table_capacity)
             .saturating_add(self.trims as u32)
             .saturating_add(blocks)
-            .saturating_add(geometry.blocks())
+            .saturating_add(geometry.blocks().saturating_mul(invalid))
     }
 }

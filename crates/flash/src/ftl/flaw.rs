@@ -38,6 +38,14 @@ pub(crate) enum Flaw {
     JournalIncomplete,
     /// A block that holds old and new pieces of the map becomes free before the new ones count.
     InvalidFirst,
+    /// A root names a piece of the map that was written back and has changed since.
+    StaleWrittenBack,
+    /// Pairs of pages that were waited for are not complete.
+    NoPadding,
+    /// Blocks with many bit errors are not moved.
+    NoScrub,
+    /// Recovery takes a page with too many bit errors for the end of its block.
+    ErrorEndsBlock,
     /// A failed program counts as a good one.
     FailureIgnored,
 }

@@ -88,7 +88,7 @@ impl Ftl {
 
     /// Moves everything valid out of a block. A closed block is then free. Returns the number of
     /// copies: bookkeeping is written again, and counts as such.
-    fn empty(&mut self, block: BlockNo, stream: Stream) -> Result<u64, FtlError> {
+    pub(super) fn empty(&mut self, block: BlockNo, stream: Stream) -> Result<u64, FtlError> {
         let (mut pieces, mut has_meta, mut has_table) = (Vec::new(), false, false);
         let mut copies = 0;
         let die = self.nand.geometry().die_of(block);
@@ -100,9 +100,11 @@ impl Ftl {
                 self.nand.load(*next);
             }
             match oob.content {
+                // An older version of it may be here, too.
+                Content::Map(piece) if pieces.contains(&piece) => {}
                 Content::Map(piece) => pieces.push(piece),
                 Content::Table(_) => has_table = true,
-                Content::Root => {}
+                Content::Root | Content::Padding => {}
                 Content::Data(lpn) | Content::Transaction(_, lpn) => {
                     let owner = self.owner(lpn, ppn)?;
                     if self.drops(owner, lpn) {

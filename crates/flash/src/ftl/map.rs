@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::Lpn;
+use super::demand::Cached;
 use super::oob::be32;
 use crate::nand::Ppn;
 
@@ -33,6 +34,8 @@ pub(crate) struct Map {
     /// Logical pages whose entry has changed since a piece or a journal had it; `None` if nobody
     /// writes a journal.
     unlogged: Option<BTreeSet<Lpn>>,
+    /// The entries that a controller without room for all has in memory; `None` if it has room.
+    pub(crate) cached: Option<Cached>,
 }
 
 /// No logical pages.
@@ -46,6 +49,7 @@ impl Map {
             piece_entries,
             pieces: vec![Piece::default(); pieces as usize],
             unlogged: has_journal.then(BTreeSet::new),
+            cached: None,
         }
     }
 
@@ -61,6 +65,13 @@ impl Map {
         if let Some(unlogged) = &mut self.unlogged {
             unlogged.insert(lpn);
         }
+        if let Some(cached) = &mut self.cached {
+            cached.touch(lpn, true);
+            let written_back = cached.written_back.get_mut(&piece);
+            written_back
+                .into_iter()
+                .for_each(|piece| piece.is_changed = true);
+        }
         let entry = &mut self.entries[lpn.0 as usize];
         let before = std::mem::replace(entry, ppn.map_or(NONE, |ppn| ppn.0));
         (before != NONE).then_some(Ppn(before))
@@ -71,10 +82,28 @@ impl Map {
         lpn.0 / self.piece_entries
     }
 
+    /// The logical pages of a piece.
+    pub(crate) fn pages_of(&self, piece: u32) -> std::ops::Range<u32> {
+        piece * self.piece_entries..(piece + 1) * self.piece_entries
+    }
+
+    /// Whether a piece has changed since a root named it.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.pieces.iter().any(|piece| piece.is_changed)
+    }
+
+    /// Whether a piece was written back, and has not changed since.
+    pub(super) fn is_written_back(&self, number: u32) -> bool {
+        let cached = self.cached.as_ref();
+        let written = cached.and_then(|cached| cached.written_back.get(&number));
+        written.is_some_and(|written| !written.is_changed)
+    }
+
     /// Pieces that have changed since they were written.
     pub(crate) fn changed(&self) -> Vec<u32> {
         let pieces = (0..).zip(&self.pieces);
-        let changed = pieces.filter(|(_, piece)| piece.is_changed);
+        let changed =
+            pieces.filter(|(number, piece)| piece.is_changed && !self.is_written_back(*number));
         changed.map(|(number, _)| number).collect()
     }
 
@@ -92,7 +121,10 @@ impl Map {
 
     /// A piece on flash has its current entries.
     pub(crate) fn piece_is_logged(&mut self, piece: u32) {
-        let entries = self.piece_entries;
+        let (entries, pages) = (self.piece_entries, self.pages_of(piece));
+        if let Some(cached) = &mut self.cached {
+            cached.is_written(pages);
+        }
         if let Some(unlogged) = &mut self.unlogged {
             unlogged.retain(|lpn| lpn.0 / entries != piece);
         }

@@ -3,11 +3,14 @@
 //! ```text
 //! mod         commands: read, write, trim, flush
 //! map         where each logical page is (L2P), in pieces
+//! demand      a map that is not whole in memory
 //! blocks      what each block is used for, which pages are valid, wear
 //! streams     where the next page goes
 //! append      programs it; what happens when that fails
 //! gc          makes room: garbage collection, wear levelling
 //! victim      which block garbage collection empties
+//! padding     completes paired pages
+//! scrub       moves blocks before their bit errors are too many
 //! ahead       collects garbage while dies would only wait
 //! checkpoint  pieces of the map and the root to flash
 //! recovery    everything back from flash
@@ -41,13 +44,16 @@ mod append;
 mod blocks;
 pub(crate) mod checkpoint;
 mod config;
+mod demand;
 mod error;
 pub(crate) mod flaw;
 mod gc;
 mod map;
 pub(crate) mod oob;
+mod padding;
 mod recovery;
 pub mod saved;
+mod scrub;
 mod stats;
 mod streams;
 #[cfg(test)]
@@ -63,11 +69,13 @@ use config::Limits;
 use flaw::Flaw;
 use map::Map;
 use oob::{Content, Oob};
+use scrub::Disturbed;
 use streams::{Stream, Streams};
 
 pub use config::{Config, CopiesGo, FlushWrites, MapGoes};
 pub use error::FtlError;
 pub use recovery::Recovery;
+pub use scrub::Scrub;
 pub use stats::{Statistics, Wear};
 pub use victim::CollectsBy;
 
@@ -111,6 +119,7 @@ pub struct Ftl {
     ahead: Ahead,
     /// By die: whether its last program is a copy that nobody has to wait for.
     copying: Vec<bool>,
+    disturbed: Disturbed,
     pub(crate) statistics: Statistics,
     /// Pages that the NAND had programmed when the device was opened.
     programs_before: u64,
@@ -161,6 +170,7 @@ impl Ftl {
     /// If there is no such page, or it cannot be read.
     pub fn read(&mut self, lpn: Lpn) -> Result<Arc<[u8]>, FtlError> {
         self.check_page(lpn)?;
+        self.fetch_to_read(lpn)?;
         self.statistics.host_reads += 1;
         let ppn = self.map.get(lpn);
         self.read_at(lpn, ppn)
@@ -175,6 +185,7 @@ impl Ftl {
     /// A logical page will be read soon, as committed. Its die may read it already, if it is idle.
     pub fn load(&mut self, lpn: Lpn) {
         if self.check_page(lpn).is_ok()
+            && self.knows(lpn)
             && let Some(ppn) = self.map.get(lpn)
         {
             self.nand.load(ppn);
@@ -191,6 +202,7 @@ impl Ftl {
         self.check_length(data)?;
         self.check_holder(lpn, None)?;
         self.prepare()?;
+        self.fetch(lpn)?;
         let ppn = self.append_host(Content::Data(lpn), data)?;
         self.statistics.host_writes += 1;
         self.blocks.mark_valid(ppn);
@@ -207,6 +219,7 @@ impl Ftl {
         self.check_page(lpn)?;
         self.check_holder(lpn, None)?;
         self.prepare()?;
+        self.fetch(lpn)?;
         self.statistics.host_trims += 1;
         match self.map.set(lpn, None) {
             Some(ppn) if self.leaves_out(Flaw::TrimNotHeld) => self.blocks.mark_invalid(ppn),
@@ -231,7 +244,7 @@ impl Ftl {
             self.prepare()?;
             self.persist_trims()?;
         }
-        if self.config.flush != FlushWrites::Nothing && !self.map.changed().is_empty() {
+        if self.config.flush != FlushWrites::Nothing && self.map.has_changed() {
             self.prepare()?;
             self.collect_ahead()?;
             match self.config.flush {
@@ -251,6 +264,7 @@ impl Ftl {
 
     /// Waits until every programmed page is on the medium.
     fn wait(&mut self) -> Result<(), FtlError> {
+        self.pad()?;
         self.nand.wait();
         self.check_power()
     }
@@ -258,6 +272,7 @@ impl Ftl {
     /// The same, except for copies. Their originals are on the medium, too, and recovery finds them
     /// there.
     fn wait_but_for_copies(&mut self) -> Result<(), FtlError> {
+        self.pad()?;
         for (die, is_copy) in (0..).zip(&self.copying) {
             if !is_copy {
                 self.nand.wait_for(die);
@@ -276,10 +291,11 @@ impl Ftl {
     /// The first step of every command that writes: room, and a checkpoint where one is due.
     pub(crate) fn prepare(&mut self) -> Result<(), FtlError> {
         self.make_room()?;
-        match self.since_checkpoint >= self.config.checkpoint_every {
-            true => self.checkpoint(),
-            false => Ok(()),
+        self.scrub()?;
+        if self.since_checkpoint >= self.config.checkpoint_every {
+            self.checkpoint()?;
         }
+        self.drop_surplus()
     }
 
     /// Maps a logical page to a page that is marked valid, or to none. The previous page is not
@@ -314,7 +330,9 @@ impl Ftl {
             page: ppn,
             expected: "a page that this controller programmed".to_owned(),
         };
-        let Page::Programmed { data, oob } = self.nand.read(ppn)? else {
+        let read = self.nand.read(ppn)?;
+        self.was_read(ppn);
+        let Page::Programmed { data, oob } = read else {
             return Err(corrupt());
         };
         let oob = Oob::decode(&oob).ok_or_else(corrupt)?;
@@ -344,8 +362,15 @@ impl Ftl {
     #[cfg(test)]
     pub(crate) fn needed_pages(&self) -> usize {
         let pieces = self.map.pieces.iter().filter_map(|piece| piece.ppn);
-        let bookkeeping =
-            pieces.count() + self.table.pages.len() + usize::from(self.root.is_some());
+        let written_back = self
+            .map
+            .cached
+            .as_ref()
+            .map(|cached| cached.written_back.len());
+        let bookkeeping = written_back.unwrap_or(0)
+            + pieces.count()
+            + self.table.pages.len()
+            + usize::from(self.root.is_some());
         self.map.mapped().count() + self.trims.len() + self.table.active_pages() + bookkeeping
     }
 

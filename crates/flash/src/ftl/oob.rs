@@ -4,7 +4,7 @@
 //!
 //! | offset | bytes | what |
 //! | --- | --- | --- |
-//! | 0 | 1 | kind: 1 data, 2 data of a transaction, 3 a piece of the page map, 4 a piece of the X-L2P table, 5 root |
+//! | 0 | 1 | kind: 1 data, 2 data of a transaction, 3 a piece of the page map, 4 a piece of the X-L2P table, 5 root, 6 padding |
 //! | 1 | 3 | zero |
 //! | 4 | 4 | logical page; of a piece, its number; of the root, 0 |
 //! | 8 | 8 | sequence number: every page that the controller programs has the next one |
@@ -31,6 +31,8 @@ pub(crate) enum Content {
     Table(u32),
     /// The places of the pieces.
     Root,
+    /// Nothing: it completes a pair of pages.
+    Padding,
 }
 
 impl Content {
@@ -57,6 +59,7 @@ impl Oob {
             Content::Map(piece) => (3, piece, 0),
             Content::Table(piece) => (4, piece, 0),
             Content::Root => (5, 0, 0),
+            Content::Padding => (6, 0, 0),
         };
         let mut bytes = [0; OOB_BYTES];
         bytes[0] = kind;
@@ -82,6 +85,7 @@ impl Oob {
             3 => Content::Map(number),
             4 => Content::Table(number),
             5 => Content::Root,
+            6 => Content::Padding,
             _ => return None,
         };
         Some(Self {
@@ -119,6 +123,7 @@ mod tests {
             Content::Map(3),
             Content::Table(0),
             Content::Root,
+            Content::Padding,
         ] {
             let oob = Oob {
                 content,

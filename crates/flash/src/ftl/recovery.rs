@@ -17,9 +17,11 @@ use super::ahead::Ahead;
 use super::blocks::{Blocks, State};
 use super::checkpoint::Root;
 use super::config::{Config, FlushWrites, Limits, MapGoes};
+use super::demand::Cached;
 use super::flaw::Flaw;
 use super::map::Map;
 use super::oob::{Content, Oob};
+use super::scrub::Disturbed;
 use super::streams::Streams;
 use super::{Ftl, FtlError, Lpn, Statistics};
 use crate::nand::{BlockNo, Nand, NandError, Ppn};
@@ -43,6 +45,25 @@ pub struct Recovery {
     pub nanoseconds: u64,
     /// Virtual time for the X-L2P table, which an FTL without transactions would not need.
     pub table_nanoseconds: u64,
+}
+
+/// A page that recovery has looked at.
+#[derive(Clone, Copy, Debug)]
+enum Seen {
+    Page(Oob),
+    /// It cannot be read, and others may follow it in its block.
+    Unreadable,
+    /// Nothing, and nothing follows it in its block.
+    End,
+}
+
+impl Seen {
+    fn page(self) -> Option<Oob> {
+        match self {
+            Self::Page(oob) => Some(oob),
+            Self::Unreadable | Self::End => None,
+        }
+    }
 }
 
 /// The current candidate for a logical page.
@@ -70,6 +91,10 @@ impl Ftl {
     ) -> Result<(Self, Recovery), FtlError> {
         let geometry = *nand.geometry();
         let limits = Limits::check(&geometry, &config)?;
+        if config.pairs != nand.has_pairs() {
+            let message = "its configuration and its NAND differ in pairs";
+            return Err(FtlError::Config(message.to_owned()));
+        }
         let mut ftl = Self {
             config,
             limits,
@@ -78,8 +103,8 @@ impl Ftl {
                 limits.piece_entries,
                 config.flush == FlushWrites::Journal,
             ),
-            blocks: Blocks::new(geometry),
-            streams: Streams::new(geometry.dies(), &config),
+            blocks: Blocks::new(geometry).with_padding(config.padding()),
+            streams: Streams::new(&geometry, &config),
             sequence: 1,
             logged: 0,
             root: None,
@@ -89,12 +114,14 @@ impl Ftl {
             since_levelling: 0,
             ahead: Ahead::new(geometry.dies()),
             copying: vec![false; geometry.dies() as usize],
+            disturbed: Disturbed::new(geometry.blocks()),
             statistics: Statistics::default(),
             programs_before: nand.operations().programs,
             nand,
             #[cfg(test)]
             flaw: _flaw,
         };
+        ftl.map.cached = (config.cached_entries > 0).then(|| Cached::new(config.cached_entries));
         let recovery = ftl.recover()?;
         Ok((ftl, recovery))
     }
@@ -127,17 +154,41 @@ impl Ftl {
         Ok(recovery)
     }
 
-    /// The out-of-band area of a page; `None` if the page is erased or not valid.
-    fn look(&mut self, ppn: Ppn) -> Result<Option<Oob>, FtlError> {
-        let oob = match self.nand.read_oob(ppn) {
-            Ok(bytes) => bytes.and_then(|bytes| Oob::decode(&bytes)),
-            Err(NandError::Uncorrectable(_)) => None,
+    /// The out-of-band area of a page. Without bit errors only a power cut makes a page unreadable,
+    /// and then it is the last one of its block.
+    fn look(&mut self, ppn: Ppn) -> Result<Seen, FtlError> {
+        let expects_errors = self.config.scrub.expects_errors();
+        let seen = match self.nand.read_oob(ppn) {
+            Ok(bytes) => {
+                let oob = bytes.and_then(|bytes| Oob::decode(&bytes));
+                oob.map_or(Seen::End, Seen::Page)
+            }
+            Err(NandError::Uncorrectable(_))
+                if expects_errors && !self.leaves_out(Flaw::ErrorEndsBlock) =>
+            {
+                Seen::Unreadable
+            }
+            Err(NandError::Uncorrectable(_)) => Seen::End,
             Err(error) => return Err(error.into()),
         };
-        if let Some(oob) = oob {
+        self.was_read(ppn);
+        if let Seen::Page(oob) = seen {
             self.sequence = self.sequence.max(oob.sequence + 1);
         }
-        Ok(oob)
+        Ok(seen)
+    }
+
+    /// The first page of a block that can be read.
+    fn first_of(&mut self, block: BlockNo) -> Result<Option<Oob>, FtlError> {
+        let geometry = *self.nand.geometry();
+        for page in 0..geometry.pages_per_block {
+            match self.look(geometry.ppn(block, page))? {
+                Seen::Page(oob) => return Ok(Some(oob)),
+                Seen::Unreadable => {}
+                Seen::End => break,
+            }
+        }
+        Ok(None)
     }
 
     /// The first page of every block that has one. Also finds wear and bad blocks.
@@ -152,7 +203,7 @@ impl Ftl {
                 self.blocks.set_state(block, State::Bad);
                 continue;
             }
-            match self.look(self.nand.geometry().ppn(block, 0))? {
+            match self.first_of(block)? {
                 Some(oob) => {
                     self.blocks.set_erases(block, oob.erases);
                     self.blocks.changed_at(block, oob.sequence);
@@ -204,13 +255,13 @@ impl Ftl {
         while programmed < end {
             let page = programmed.midpoint(end);
             match self.look(geometry.ppn(block, page))? {
-                Some(_) => programmed = page + 1,
-                None => end = page,
+                Seen::Page(_) | Seen::Unreadable => programmed = page + 1,
+                Seen::End => end = page,
             }
         }
         for page in (0..programmed).rev() {
             let ppn = geometry.ppn(block, page);
-            if (self.look(ppn)?).is_some_and(|oob| oob.content == Content::Root) {
+            if (self.look(ppn)?.page()).is_some_and(|oob| oob.content == Content::Root) {
                 return Ok(Some(ppn));
             }
         }
@@ -282,7 +333,11 @@ impl Ftl {
         lpn.0 < self.config.logical_pages && entry.ppn.is_none_or(exists)
     }
 
-    fn read_meta(&mut self, ppn: Ppn, content: Content) -> Result<std::sync::Arc<[u8]>, FtlError> {
+    pub(super) fn read_meta(
+        &mut self,
+        ppn: Ppn,
+        content: Content,
+    ) -> Result<std::sync::Arc<[u8]>, FtlError> {
         match self.read_page(ppn)? {
             (oob, data) if oob.content == content => Ok(data),
             _ => Err(FtlError::Corrupt {
@@ -311,6 +366,7 @@ impl Ftl {
             soon.for_each(|soon| self.nand.load(*soon));
             if self
                 .look(*last)?
+                .page()
                 .is_some_and(|last| last.sequence < covered)
             {
                 continue;
@@ -341,10 +397,10 @@ impl Ftl {
             let mut ended = Vec::new();
             for block in &blocks {
                 let ppn = geometry.ppn(*block, page);
-                // No valid page follows a torn one.
                 match self.look(ppn)? {
-                    Some(oob) => self.found(ppn, oob, candidates, recovery),
-                    None => ended.push(*block),
+                    Seen::Page(oob) => self.found(ppn, oob, candidates, recovery),
+                    Seen::Unreadable => {}
+                    Seen::End => ended.push(*block),
                 }
             }
             blocks.retain(|block| !ended.contains(block));

@@ -5,16 +5,18 @@
 //! writes, and the places of copies and of the map. A flush writes 0 nothing, 1 changed pieces of
 //! the map, 2 all of them, or 3 a journal. Copies go 0 to separate blocks, or 1 among the host's
 //! pages. The map goes 0 to one die, or 1 to all in turn. Then comes the number of further choices
-//! (4), and each of them (4): garbage collection is 0 greedy, or 1 by cost and benefit. A choice
-//! that is not there is the usual one. Then come the NAND ([`crate::nand::Nand::encode`]) and a
-//! CRC-32C of all that (4). Version 3 lacks further choices. Version 2 also lacks the place of the
+//! (4), and each of them (4): garbage collection is 0 greedy, or 1 by cost and benefit; the
+//! entries of the map in memory; percent and reads at which a block is moved; whether pages are
+//! paired. A choice that is not
+//! there is the usual one. Then come the NAND ([`crate::nand::Nand::encode`]) with its bit errors, and
+//! a CRC-32C of all that (4). Version 3 lacks further choices and bit errors. Version 2 also lacks the place of the
 //! map, which goes to one die; version 1 also lacks that of copies, which go to separate blocks.
 
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::{CollectsBy, Config, CopiesGo, FlushWrites, MapGoes};
+use super::{CollectsBy, Config, CopiesGo, FlushWrites, MapGoes, Scrub};
 use crate::error::Error;
 use crate::nand::Nand;
 use crate::nand::saved::{take, word};
@@ -22,7 +24,7 @@ use crate::nand::saved::{take, word};
 const MAGIC: &[u8; 8] = b"onewrtDV";
 const VERSION: u32 = 4;
 /// More choices in a file are from a newer program.
-const CHOICES: usize = 1;
+const CHOICES: usize = 5;
 
 /// Writes a device into a file, whole or not at all.
 ///
@@ -55,6 +57,7 @@ pub fn save(path: &Path, nand: &Nand, config: &Config) -> Result<(), Error> {
     let words = words.iter().chain([&(CHOICES as u32)]).chain(&choices);
     words.for_each(|word| bytes.extend(word.to_be_bytes()));
     nand.encode(&mut bytes);
+    nand.encode_choices(&mut bytes);
     let crc = crc32c::crc32c(&bytes);
     bytes.extend(crc.to_be_bytes());
     let mut new = path.as_os_str().to_owned();
@@ -130,7 +133,10 @@ fn decode(bytes: &[u8]) -> Result<(Nand, Config), String> {
         let count = word(&mut content)?;
         choose(&mut config, count, &mut content)?;
     }
-    let nand = Nand::decode(&mut content)?;
+    let mut nand = Nand::decode(&mut content)?;
+    if version > 3 {
+        nand.decode_choices(&mut content)?;
+    }
     match content.is_empty() {
         true => Ok((nand, config)),
         false => Err(format!("{} bytes too many", content.len())),
@@ -139,10 +145,13 @@ fn decode(bytes: &[u8]) -> Result<(Nand, Config), String> {
 
 /// The choices that came after version 3.
 fn choices(config: &Config) -> [u32; CHOICES] {
-    [match config.collects {
+    let collects = match config.collects {
         CollectsBy::Greedy => 0,
         CollectsBy::CostBenefit => 1,
-    }]
+    };
+    let Scrub { percent, reads } = config.scrub;
+    let pairs = u32::from(config.pairs);
+    [collects, config.cached_entries, percent, reads, pairs]
 }
 
 /// Takes `count` of them.
@@ -151,6 +160,10 @@ fn choose(config: &mut Config, count: u32, bytes: &mut &[u8]) -> Result<(), Stri
         match (number, word(bytes)?) {
             (0, 0) => config.collects = CollectsBy::Greedy,
             (0, 1) => config.collects = CollectsBy::CostBenefit,
+            (1, entries) => config.cached_entries = entries,
+            (2, percent) => config.scrub.percent = percent,
+            (3, reads) => config.scrub.reads = reads,
+            (4, pairs @ (0 | 1)) => config.pairs = pairs == 1,
             (number, value) => {
                 return Err(format!("choice {number} is {value}, which is not known"));
             }
@@ -164,7 +177,7 @@ mod tests {
     use super::*;
     use crate::ftl::{Ftl, Lpn};
     use crate::nand::timing::Timing;
-    use crate::nand::{BlockNo, Geometry};
+    use crate::nand::{BitErrors, BlockNo, Geometry};
 
     #[test]
     fn a_device_that_was_saved_is_loaded_and_no_byte_may_differ() {
@@ -177,7 +190,15 @@ mod tests {
         config.table_capacity = 2;
         config.map = MapGoes::Striped;
         config.collects = CollectsBy::CostBenefit;
+        config.cached_entries = 20;
+        config.scrub.percent = 50;
         let nand = Nand::new(geometry, Timing::built_in("tlc").unwrap()).unwrap();
+        let nand = nand.with_bit_errors(BitErrors {
+            corrects: 40,
+            per_erase: 1.0,
+            per_read: 1_000.0,
+            per_day: 2.0,
+        });
         let (mut ftl, _) = Ftl::open(nand, config).unwrap();
         for number in 0..200 {
             ftl.write(Lpn(number % 40), &[number as u8; 128]).unwrap();
@@ -192,6 +213,15 @@ mod tests {
         assert_eq!(loaded_config, config);
         assert_eq!(loaded.operations(), nand.operations());
         assert!(loaded.is_bad(BlockNo(47)));
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        nand.encode_choices(&mut before);
+        loaded.encode_choices(&mut after);
+        assert!(before == after && before.len() == 30 + 12 * 48);
+        let (mut pairs, mut bytes) = (loaded.clone().with_pairs().unwrap(), Vec::new());
+        pairs.encode_choices(&mut bytes);
+        pairs = loaded.clone();
+        pairs.decode_choices(&mut &bytes[..]).unwrap();
+        assert!(pairs.has_pairs() && !loaded.has_pairs());
         let (mut ftl, _) = Ftl::open(loaded, config).unwrap();
         for number in 160..200 {
             assert_eq!(*ftl.read(Lpn(number % 40)).unwrap(), [number as u8; 128]);
@@ -201,12 +231,15 @@ mod tests {
         let mut older = bytes.clone();
         older[8..12].copy_from_slice(&2_u32.to_be_bytes());
         older.drain(36..44 + 4 * CHOICES);
+        older.drain(older.len() - 4 - before.len()..older.len() - 4);
         let end = older.len() - 4;
         let crc = crc32c::crc32c(&older[..end]).to_be_bytes();
         older[end..].copy_from_slice(&crc);
         let (_, older) = decode(&older).unwrap();
         config.map = MapGoes::OneDie;
         config.collects = CollectsBy::Greedy;
+        config.cached_entries = 0;
+        config.scrub.percent = 0;
         assert_eq!(older, config);
         for at in (0..bytes.len()).step_by(997) {
             let mut damaged = bytes.clone();

@@ -27,6 +27,15 @@ pub struct Statistics {
     pub wear_copies: u64,
     /// Blocks that wear levelling moved.
     pub wear_blocks: u64,
+    /// Pages that complete pairs.
+    #[serde(default)]
+    pub padding_writes: u64,
+    /// Pages copied because of bit errors.
+    #[serde(default)]
+    pub scrub_copies: u64,
+    /// Blocks moved because of bit errors.
+    #[serde(default)]
+    pub scrub_blocks: u64,
     /// Pages copied out of blocks that failed.
     pub failed_copies: u64,
     /// Pieces of the page map written.
@@ -35,6 +44,15 @@ pub struct Statistics {
     pub table_writes: u64,
     /// Roots written.
     pub root_writes: u64,
+    /// Pages programmed together with the page before, on another plane.
+    #[serde(default)]
+    pub multi_plane: u64,
+    /// Pieces of the page map read for entries that were not in memory.
+    #[serde(default)]
+    pub map_reads: u64,
+    /// Of the pieces written: those to make room for entries in memory.
+    #[serde(default)]
+    pub map_write_backs: u64,
 }
 
 impl Statistics {
@@ -52,19 +70,25 @@ impl Statistics {
             gc_blocks: self.gc_blocks - before.gc_blocks,
             wear_copies: self.wear_copies - before.wear_copies,
             wear_blocks: self.wear_blocks - before.wear_blocks,
+            padding_writes: self.padding_writes - before.padding_writes,
+            scrub_copies: self.scrub_copies - before.scrub_copies,
+            scrub_blocks: self.scrub_blocks - before.scrub_blocks,
             failed_copies: self.failed_copies - before.failed_copies,
             map_writes: self.map_writes - before.map_writes,
             table_writes: self.table_writes - before.table_writes,
             root_writes: self.root_writes - before.root_writes,
+            multi_plane: self.multi_plane - before.multi_plane,
+            map_reads: self.map_reads - before.map_reads,
+            map_write_backs: self.map_write_backs - before.map_write_backs,
         }
     }
 
     /// Pages programmed, by these figures: the host's, copies, and bookkeeping. Programs that failed
     /// are in none of them.
     pub fn programs(&self) -> u64 {
-        let copies = self.gc_copies + self.wear_copies + self.failed_copies;
+        let copies = self.gc_copies + self.wear_copies + self.scrub_copies + self.failed_copies;
         let bookkeeping = self.map_writes + self.table_writes + self.root_writes;
-        self.host_writes + copies + bookkeeping
+        self.host_writes + copies + bookkeeping + self.padding_writes
     }
 }
 

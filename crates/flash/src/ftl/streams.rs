@@ -1,14 +1,17 @@
 //! The place of the next page: one open block for each stream; for the host and for copies one on
-//! each die.
+//! each die, and there on each plane.
 //!
 //! Pages that change together are stored together. Four kinds have separate blocks. They are: the
 //! host's current writes; pages that outlived their block, which change less; pages that never
 //! change; bookkeeping, which changes most. With [`CopiesGo::AmongHost`] the first two share
 //! blocks. With [`MapGoes::Striped`] the map's pieces have a block on each die, too.
+//!
+//! The planes of a die take turns before the next die: pages with the same number in their blocks
+//! are programmed together.
 
 use super::blocks::Pick;
 use super::config::{Config, CopiesGo, MapGoes};
-use crate::nand::{BlockNo, Geometry, Ppn};
+use crate::nand::{BlockNo, Geometry, Ppn, pairs};
 
 /// The source of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,15 +46,17 @@ fn spread(config: &Config) -> usize {
 /// Streams that have one block.
 const SINGLE: usize = 2;
 
-/// Blocks that may be open at a time.
-pub(crate) fn most_open(dies: u32, config: &Config) -> u32 {
-    dies * spread(config) as u32 + SINGLE as u32
+/// Blocks that may be open at a time on `planes` planes in all.
+pub(crate) fn most_open(planes: u32, config: &Config) -> u32 {
+    planes * spread(config) as u32 + SINGLE as u32
 }
 
 #[derive(Clone, Copy, Debug)]
 struct OpenBlock {
     block: BlockNo,
     next: u32,
+    /// With its pages before this one, the pairs of all content are complete.
+    until: u32,
 }
 
 /// See the module.
@@ -59,6 +64,8 @@ struct OpenBlock {
 pub(crate) struct Streams {
     open: Vec<Option<OpenBlock>>,
     dies: u32,
+    /// Of each die.
+    planes: u32,
     /// For spread streams, the die of the next page: of the host's pages, of copies if they go
     /// elsewhere, and of the map if it is striped.
     turns: Vec<u32>,
@@ -67,11 +74,13 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    pub(crate) fn new(dies: u32, config: &Config) -> Self {
+    pub(crate) fn new(geometry: &Geometry, config: &Config) -> Self {
+        let (dies, planes) = (geometry.dies(), geometry.planes_per_die);
         let spread = spread(config);
         Self {
-            open: vec![None; most_open(dies, config) as usize],
+            open: vec![None; most_open(dies * planes, config) as usize],
             dies,
+            planes,
             turns: vec![0; spread],
             copies: usize::from(config.copies == CopiesGo::Apart),
             map: (config.map == MapGoes::Striped).then_some(spread - 1),
@@ -89,10 +98,34 @@ impl Streams {
     }
 
     fn index(&self, stream: Stream) -> usize {
-        let dies = self.dies as usize;
         match self.turn(stream) {
-            Some(turn) => turn * dies + self.turns[turn] as usize,
-            None => self.turns.len() * dies + usize::from(stream != Stream::Cold),
+            Some(turn) => self.on_die(turn) + self.next_plane(turn),
+            None => self.open.len() - SINGLE + usize::from(stream != Stream::Cold),
+        }
+    }
+
+    /// The first plane of the die whose turn it is.
+    fn on_die(&self, turn: usize) -> usize {
+        (turn * self.dies as usize + self.turns[turn] as usize) * self.planes as usize
+    }
+
+    /// The open blocks of the die whose turn it is.
+    fn of_die(&self, turn: usize) -> &[Option<OpenBlock>] {
+        &self.open[self.on_die(turn)..][..self.planes as usize]
+    }
+
+    /// The plane whose open block has the fewest pages; the first one if no block is open.
+    fn next_plane(&self, turn: usize) -> usize {
+        let open = self.of_die(turn).iter().enumerate();
+        let next = open.filter_map(|(plane, open)| Some((open.as_ref()?.next, plane)));
+        next.min().map_or(0, |(_, plane)| plane)
+    }
+
+    /// Planes on which a stream opens blocks together.
+    pub(crate) fn planes(&self, stream: Stream) -> u32 {
+        match self.turn(stream) {
+            Some(_) => self.planes,
+            None => 1,
         }
     }
 
@@ -126,24 +159,73 @@ impl Streams {
         false
     }
 
-    pub(crate) fn open(&mut self, stream: Stream, block: BlockNo) {
-        let index = self.index(stream);
-        self.open[index] = Some(OpenBlock { block, next: 0 });
+    /// The stream has a new block on a plane of the die whose turn it is.
+    pub(crate) fn open(&mut self, stream: Stream, plane: u32, block: BlockNo) {
+        let index = match self.turn(stream) {
+            Some(turn) => self.on_die(turn) + plane as usize,
+            None => self.index(stream),
+        };
+        self.open[index] = Some(OpenBlock {
+            block,
+            next: 0,
+            until: 0,
+        });
     }
 
     /// The stream's next page was programmed. Returns the block if that was its last page. The next
-    /// page of a spread stream is on the next die.
+    /// page of a spread stream is on the next die, unless another plane has the page with the same
+    /// number to program.
     pub(crate) fn advance(&mut self, stream: Stream, geometry: &Geometry) -> Option<BlockNo> {
         let index = self.index(stream);
-        if let Some(turn) = self.turn(stream) {
-            self.turns[turn] = (self.turns[turn] + 1) % self.dies;
-        }
         let open = self.open[index].as_mut()?;
+        let programmed = open.next;
         open.next += 1;
-        match open.next == geometry.pages_per_block {
+        let upper = pairs::upper_of(programmed, geometry.pages_per_block);
+        open.until = open.until.max(upper.map_or(0, |upper| upper + 1));
+        let full = match open.next == geometry.pages_per_block {
             true => self.open[index].take().map(|open| open.block),
             false => None,
+        };
+        if let Some(turn) = self.turn(stream) {
+            let mut others = self.of_die(turn).iter().flatten();
+            if !others.any(|open| open.next == programmed) {
+                self.turns[turn] = (self.turns[turn] + 1) % self.dies;
+            }
         }
+        full
+    }
+
+    /// Blocks that may be open.
+    pub(crate) fn most(&self) -> usize {
+        self.open.len()
+    }
+
+    /// The next page of an open block, if it has pairs to complete.
+    pub(crate) fn incomplete(&self, open: usize, geometry: &Geometry) -> Option<Ppn> {
+        let open = self.open[open].filter(|open| open.next < open.until)?;
+        Some(geometry.ppn(open.block, open.next))
+    }
+
+    /// An open block was padded by a page. Returns it if that was its last page.
+    pub(crate) fn advance_padded(&mut self, open: usize, geometry: &Geometry) -> Option<BlockNo> {
+        let padded = self.open[open].as_mut()?;
+        padded.next += 1;
+        match padded.next == geometry.pages_per_block {
+            true => self.close_at(open),
+            false => None,
+        }
+    }
+
+    /// Closes an open block.
+    pub(crate) fn close_at(&mut self, open: usize) -> Option<BlockNo> {
+        self.open[open].take().map(|open| open.block)
+    }
+
+    /// Closes a block, wherever it is open. `false` if it is not.
+    pub(crate) fn close_block(&mut self, block: BlockNo) -> bool {
+        let mut places = self.open.iter_mut();
+        let place = places.find(|place| place.is_some_and(|open| open.block == block));
+        place.is_some_and(|place| place.take().is_some())
     }
 
     /// The stream gives its block up.

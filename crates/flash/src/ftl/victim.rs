@@ -66,9 +66,8 @@ impl CollectsBy {
         match self {
             Self::Greedy => valid << 32 | u128::from(blocks.erases(block)),
             Self::CostBenefit => {
-                let gain = u128::from(blocks.pages_per_block()) - valid;
-                let gain = gain * u128::from(blocks.age(block) + 1);
-                // The factor keeps fractions apart; a full block has no gain.
+                let gain = u128::from(blocks.gain(block)) * u128::from(blocks.age(block) + 1);
+                // The factor keeps fractions apart; a full block has none.
                 (valid << 96).checked_div(gain).unwrap_or(u128::MAX)
             }
         }

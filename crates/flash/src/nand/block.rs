@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use super::clock::Nanoseconds;
+use super::decay::Stress;
 use super::faults::Interrupted;
 
 /// Bytes of the out-of-band area for the controller. The bytes for the chip's error correction are
@@ -44,6 +46,10 @@ pub(crate) struct Block {
     /// The marker of a bad block, set by the manufacturer or the controller.
     pub(crate) is_bad: bool,
     pub(crate) erases: u32,
+    /// Reads of its pages since it was erased, if there are bit errors.
+    pub(super) reads: u32,
+    /// When its first page was programmed.
+    pub(super) programmed_ns: u64,
 }
 
 /// Why a page may not be programmed.
@@ -61,6 +67,17 @@ impl Block {
             needs_erase: false,
             is_bad: false,
             erases: 0,
+            reads: 0,
+            programmed_ns: 0,
+        }
+    }
+
+    /// Its life until now.
+    pub(super) fn stress(&self, now: Nanoseconds) -> Stress {
+        Stress {
+            erases: self.erases,
+            reads: self.reads,
+            age_ns: now.0.saturating_sub(self.programmed_ns),
         }
     }
 
@@ -99,10 +116,18 @@ impl Block {
         self.pages.push(content);
     }
 
+    /// A page that was programmed is lost.
+    pub(crate) fn destroy(&mut self, page: u32) {
+        if let Some(page) = self.pages.get_mut(page as usize) {
+            *page = Page::Unreadable;
+        }
+    }
+
     pub(crate) fn erase(&mut self) {
         self.pages = Vec::new();
         self.next = 0;
         self.needs_erase = false;
+        self.reads = 0;
         self.erases += 1;
     }
 

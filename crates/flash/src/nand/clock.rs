@@ -23,6 +23,8 @@ pub(crate) struct Clock {
     dies: Vec<u64>,
     /// The end of each die's last program or erase.
     changes: Vec<u64>,
+    /// When the page of each die's last program had arrived there.
+    arrivals: Vec<u64>,
 }
 
 impl Clock {
@@ -32,6 +34,7 @@ impl Clock {
             channels: vec![0; geometry.channels as usize],
             dies: vec![0; geometry.dies() as usize],
             changes: vec![0; geometry.dies() as usize],
+            arrivals: vec![0; geometry.dies() as usize],
         }
     }
 
@@ -84,10 +87,27 @@ impl Clock {
     /// A transfer to the page register, which the controller waits for. Then the die works alone.
     pub(crate) fn program(&mut self, die: u32, channel: u32, transfer: u64, program: u64) {
         self.wait_for(die);
+        self.program_with_last(die, channel, transfer, program);
+    }
+
+    /// Whether the controller has done nothing since it sent the die a page to program.
+    pub(crate) fn has_just_sent(&self, die: u32) -> bool {
+        self.arrivals[die as usize] == self.now
+    }
+
+    /// A transfer right after the one of the last program; then the die programs both pages.
+    pub(crate) fn program_with_last(
+        &mut self,
+        die: u32,
+        channel: u32,
+        transfer: u64,
+        program: u64,
+    ) {
         let bus = &mut self.channels[channel as usize];
         let moved = self.now.max(*bus) + transfer;
         *bus = moved;
         self.now = moved;
+        self.arrivals[die as usize] = moved;
         self.dies[die as usize] = moved + program;
         self.changes[die as usize] = moved + program;
     }

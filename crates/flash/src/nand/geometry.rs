@@ -3,7 +3,8 @@
 //! Channel > die > plane > block > page. A block is the unit of erasing, a page that of programming
 //! and reading. Blocks are numbered across the dies, so that block `b` is on die `b % dies`, and
 //! dies across the channels. Pages are numbered over the whole device. Dies work at the same time;
-//! channels move the data. Planes only multiply the blocks: multi-plane commands are not used.
+//! channels move the data. The planes of a die are taken in turn, too. They program pages with the
+//! same number in their blocks at the same time, if the controller sends one right after the other.
 
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +59,16 @@ impl Geometry {
         }
     }
 
+    /// At least as many blocks on `planes` planes in each die, as a multiple of them.
+    pub fn with_planes(self, planes: u32) -> Self {
+        let blocks = self.blocks_per_plane * self.planes_per_die;
+        Self {
+            planes_per_die: planes,
+            blocks_per_plane: blocks.div_ceil(planes.max(1)),
+            ..self
+        }
+    }
+
     /// Dies in all.
     pub fn dies(&self) -> u32 {
         self.channels * self.dies_per_channel
@@ -81,6 +92,11 @@ impl Geometry {
     /// The die that a block is on.
     pub fn die_of(&self, block: BlockNo) -> u32 {
         block.0 % self.dies()
+    }
+
+    /// The plane of its die that a block is on.
+    pub fn plane_of(&self, block: BlockNo) -> u32 {
+        block.0 / self.dies() % self.planes_per_die
     }
 
     /// The channel of a die.
@@ -157,6 +173,10 @@ mod tests {
             .map(|block| geometry.die_of(BlockNo(block)))
             .collect();
         assert_eq!(dies, [0, 1, 2, 3, 0]);
+        let planes = [0, 3, 4, 7, 8].map(|block| geometry.plane_of(BlockNo(block)));
+        assert_eq!(planes, [0, 0, 1, 1, 0]);
+        let more = Geometry::openssd(9).with_planes(2);
+        assert_eq!((more.blocks(), more.planes_per_die), (10, 2));
         assert_eq!(
             [0, 1, 2, 3].map(|die| geometry.channel_of(die)),
             [0, 1, 0, 1]

@@ -14,18 +14,21 @@
 //! **Time** is virtual ([`clock`]); **bytes** are kept in memory, except of erased pages and of
 //! pages that repeat one byte (`filled`).
 //!
-//! These are not modelled: bit errors that error correction repairs, read disturb, and loss over
-//! time. Nor is the lower page of a cell, which is lost with its upper page when the power goes. A
-//! controller must read and refresh, or pair pages, and does so below everything shown here.
+//! **Bit errors** are there by choice ([`BitErrors`]).
+//!
+//! **Paired pages** are there by choice (`pairs`): the lower page of a cell is lost with its upper
+//! page when the power goes.
 //!
 //! The caller is [`crate::ftl`].
 
 mod block;
 pub mod clock;
+mod decay;
 mod error;
 mod faults;
 mod filled;
 mod geometry;
+pub(crate) mod pairs;
 pub(crate) mod saved;
 pub mod timing;
 
@@ -36,6 +39,7 @@ use serde::{Deserialize, Serialize};
 use block::{Block, Refusal};
 pub use block::{OOB_BYTES, OobBytes, Page};
 use clock::{Clock, Nanoseconds};
+pub use decay::BitErrors;
 pub use error::{NandError, Rule};
 pub use faults::Faults;
 use filled::Filled;
@@ -84,8 +88,14 @@ pub struct Nand {
     clock: Clock,
     /// By die.
     last: Vec<Last>,
+    /// By die: the blocks on other planes that are programmed together with the last one.
+    together: Vec<Vec<BlockNo>>,
     /// By die: the page in its page register, which the controller can fetch from there.
     loaded: Vec<Option<Ppn>>,
+    bit_errors: Option<BitErrors>,
+    has_pairs: bool,
+    /// Of what error correction can repair: the part that the last read needed.
+    corrected_percent: u32,
     /// The faults on demand.
     pub faults: Faults,
     operations: Operations,
@@ -107,12 +117,50 @@ impl Nand {
             blocks: vec![block; geometry.blocks() as usize],
             clock: Clock::new(&geometry),
             last: vec![Last::Nothing; geometry.dies() as usize],
+            together: vec![Vec::new(); geometry.dies() as usize],
             loaded: vec![None; geometry.dies() as usize],
+            bit_errors: None,
+            has_pairs: false,
+            corrected_percent: 0,
             faults: Faults::default(),
             operations: Operations::default(),
             filled: Filled::default(),
             is_on: true,
         })
+    }
+
+    /// The same device with bit errors.
+    #[must_use]
+    pub fn with_bit_errors(self, errors: BitErrors) -> Self {
+        Self {
+            bit_errors: Some(errors),
+            ..self
+        }
+    }
+
+    /// The same device with paired pages.
+    ///
+    /// # Errors
+    /// If its blocks have too few pages or an odd number.
+    pub fn with_pairs(self) -> Result<Self, String> {
+        let pages = self.geometry.pages_per_block;
+        match pages >= pairs::LEAST_PAGES && pages.is_multiple_of(2) {
+            true => Ok(Self {
+                has_pairs: true,
+                ..self
+            }),
+            false => Err(format!("blocks of {pages} pages have no pairs")),
+        }
+    }
+
+    /// Whether pages are paired.
+    pub fn has_pairs(&self) -> bool {
+        self.has_pairs
+    }
+
+    /// Percent of what error correction can repair that the last read needed.
+    pub fn corrected_percent(&self) -> u32 {
+        self.corrected_percent
     }
 
     /// Its geometry.
@@ -212,10 +260,25 @@ impl Nand {
             false => self.clock.read(die, channel, read, transfer),
         }
         self.last[die as usize] = Last::Nothing;
+        self.corrected_percent = 0;
+        let is_correctable = self.correct(block, page);
         match self.blocks[block.0 as usize].page(page) {
             Page::Unreadable => Err(NandError::Uncorrectable(ppn)),
+            Page::Programmed { .. } if !is_correctable => Err(NandError::Uncorrectable(ppn)),
             page => Ok(page.clone()),
         }
+    }
+
+    /// A read of a page, which disturbs its block. Whether error correction can repair the page.
+    fn correct(&mut self, block: BlockNo, page: u32) -> bool {
+        let Some(errors) = &self.bit_errors else {
+            return true;
+        };
+        let block = &mut self.blocks[block.0 as usize];
+        block.reads = block.reads.saturating_add(1);
+        let bits = errors.bits(page, block.stress(self.clock.now()));
+        self.corrected_percent = (u64::from(bits) * 100 / u64::from(errors.corrects)) as u32;
+        bits <= errors.corrects
     }
 
     /// Programs a page. When this returns, its die may still be working: see [`Self::wait`].
@@ -224,6 +287,7 @@ impl Nand {
     /// If programming failed, and the page cannot be read; if a rule was broken; or if the power is
     /// off or goes.
     pub fn program(&mut self, ppn: Ppn, data: Arc<[u8]>, oob: OobBytes) -> Result<(), NandError> {
+        self.check_power()?;
         let (block, page, die) = self.place(ppn)?;
         if data.len() != self.geometry.page_bytes as usize {
             let bytes = data.len();
@@ -243,15 +307,16 @@ impl Nand {
         let transfer = self
             .timing
             .transfer_ns(data.len() as u64 + OOB_BYTES as u64);
-        self.clock.wait_for(die);
+        let joins = self.joins(ppn);
+        if !joins {
+            self.clock.wait_for(die);
+        }
         let data = self.filled.share(data);
         let content = Page::Programmed { data, oob };
         if let Err(error) = self.begin() {
             if self.faults.power_off_after == Some(0) {
-                let left = self.faults.interrupted();
-                let block = &mut self.blocks[block.0 as usize];
-                block.program(content);
-                block.interrupt_program(left);
+                self.blocks[block.0 as usize].program(content);
+                self.interrupt_program(block);
                 self.faults.power_off_after = None;
             }
             return Err(error);
@@ -259,17 +324,48 @@ impl Nand {
         self.operations.programs += 1;
         self.loaded[die as usize] = None;
         let channel = self.geometry.channel_of(die);
-        self.clock
-            .program(die, channel, transfer, ns(self.timing.program_us));
+        let program = ns(self.timing.program_us);
+        match joins {
+            true => self
+                .clock
+                .program_with_last(die, channel, transfer, program),
+            false => self.clock.program(die, channel, transfer, program),
+        }
         if self.faults.fails() {
             self.operations.failures += 1;
             self.clock.wait_for(die);
             self.blocks[block.0 as usize].program(Page::Unreadable);
             return Err(NandError::ProgramFailed(ppn));
         }
+        if page == 0 {
+            self.blocks[block.0 as usize].programmed_ns = self.clock.now().0;
+        }
         self.blocks[block.0 as usize].program(content);
-        self.last[die as usize] = Last::Program(block);
+        let last = std::mem::replace(&mut self.last[die as usize], Last::Program(block));
+        let together = &mut self.together[die as usize];
+        match last {
+            Last::Program(last) if joins => together.push(last),
+            _ => together.clear(),
+        }
         Ok(())
+    }
+
+    /// Whether a page would be programmed together with the die's last one: on another plane, with
+    /// the same number in its block, and sent right after it.
+    pub fn joins(&self, ppn: Ppn) -> bool {
+        let Ok((block, page, die)) = self.place(ppn) else {
+            return false;
+        };
+        let Last::Program(last) = self.last[die as usize] else {
+            return false;
+        };
+        let others = self.together[die as usize].iter().chain([&last]);
+        let plane = self.geometry.plane_of(block);
+        let mut planes = others.map(|block| self.geometry.plane_of(*block));
+        self.geometry.planes_per_die > 1
+            && self.blocks[last.0 as usize].next == page + 1
+            && planes.all(|other| other != plane)
+            && self.clock.has_just_sent(die)
     }
 
     /// Erases a block. When this returns, its die may still be working: see [`Self::wait`].
@@ -277,6 +373,7 @@ impl Nand {
     /// # Errors
     /// If erasing failed, the block is a bad one, or the power is off or goes.
     pub fn erase(&mut self, block: BlockNo) -> Result<(), NandError> {
+        self.check_power()?;
         self.check_block(block)?;
         self.check_usable(block)?;
         let die = self.geometry.die_of(block);
@@ -326,9 +423,21 @@ impl Nand {
     #[cfg(test)]
     pub(crate) fn is_in_flight(&self, ppn: Ppn) -> bool {
         let block = self.geometry.block_of(ppn);
-        let last = self.last[self.geometry.die_of(block) as usize];
-        matches!(last, Last::Program(programmed) if programmed == block)
-            && self.blocks[block.0 as usize].next == self.geometry.page_in_block(ppn) + 1
+        let die = self.geometry.die_of(block) as usize;
+        let is_last = matches!(self.last[die], Last::Program(last) if last == block || self.together[die].contains(&block));
+        is_last && self.blocks[block.0 as usize].next == self.geometry.page_in_block(ppn) + 1
+    }
+
+    /// Whether a page has more wrong bits than can be corrected, after as many reads more.
+    #[cfg(test)]
+    pub(crate) fn is_lost(&self, ppn: Ppn, more: u32) -> bool {
+        let page = self.geometry.page_in_block(ppn);
+        let block = &self.blocks[self.geometry.block_of(ppn).0 as usize];
+        let mut stress = block.stress(self.clock.now());
+        stress.reads = stress.reads.saturating_add(more);
+        let is_beyond = |errors: &BitErrors| errors.bits(page, stress) > errors.corrects;
+        let is_programmed = matches!(block.page(page), Page::Programmed { .. });
+        is_programmed && self.bit_errors.as_ref().is_some_and(is_beyond)
     }
 
     /// Whether a die is still working.
@@ -354,15 +463,38 @@ impl Nand {
         }
         for die in 0..self.last.len() {
             let last = std::mem::replace(&mut self.last[die], Last::Nothing);
-            let left = self.faults.interrupted();
             match last {
                 Last::Nothing => {}
-                Last::Program(block) => self.blocks[block.0 as usize].interrupt_program(left),
-                Last::Erase(block) => self.blocks[block.0 as usize].interrupt_erase(left),
+                Last::Program(block) => {
+                    self.interrupt_program(block);
+                    let together = std::mem::take(&mut self.together[die]);
+                    together
+                        .into_iter()
+                        .for_each(|block| self.interrupt_program(block));
+                }
+                Last::Erase(block) => {
+                    let left = self.faults.interrupted();
+                    self.blocks[block.0 as usize].interrupt_erase(left);
+                }
             }
         }
         self.loaded.fill(None);
         (0..self.geometry.dies()).for_each(|die| self.clock.wait_for(die));
+    }
+
+    /// The last program of a block is interrupted, and with it its lower page.
+    fn interrupt_program(&mut self, block: BlockNo) {
+        let left = self.faults.interrupted();
+        let block = &mut self.blocks[block.0 as usize];
+        block.interrupt_program(left);
+        let upper = block.next.checked_sub(1).filter(|_| self.has_pairs);
+        let lower = upper.and_then(|upper| pairs::lower_of(upper, block.count));
+        if let Some(lower) = lower
+            && left != faults::Interrupted::Done
+            && self.faults.interrupted() == faults::Interrupted::Torn
+        {
+            block.destroy(lower);
+        }
     }
 
     /// The power is back. It does not go again until the next request for it.
@@ -379,15 +511,20 @@ impl Nand {
     /// An operation begins, and the power may go. If it goes, the operation itself was begun if
     /// `power_off_after` is still 0.
     fn begin(&mut self) -> Result<(), NandError> {
-        if !self.is_on {
-            self.faults.power_off_after = None;
-            return Err(NandError::PowerOff);
-        }
+        self.check_power()?;
         if self.faults.power_goes() {
             self.power_off();
             return Err(NandError::PowerOff);
         }
         Ok(())
+    }
+
+    /// Without power a device obeys no command, so that none can break a rule.
+    fn check_power(&self) -> Result<(), NandError> {
+        match self.is_on {
+            true => Ok(()),
+            false => Err(NandError::PowerOff),
+        }
     }
 
     fn place(&self, ppn: Ppn) -> Result<(BlockNo, u32, u32), NandError> {

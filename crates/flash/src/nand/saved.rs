@@ -10,6 +10,10 @@
 //!      0 erased | 1 programmed, out-of-band area, data | 2 unreadable |
 //!      3 programmed, out-of-band area, the byte (1) that all bytes of the data are
 //! ```
+//!
+//! Paired pages and bit errors follow on their own: whether there are any of each (1, 1), then bits that are corrected (4), the rates
+//! for each erase, read and day (8 each, IEEE 754), and of each block its reads (4) and the time of
+//! its first page in ns (8).
 
 use std::sync::Arc;
 
@@ -17,7 +21,7 @@ use super::block::{Block, OOB_BYTES, Page};
 use super::clock::Clock;
 use super::filled::{Filled, uniform};
 use super::timing::Timing;
-use super::{Faults, Geometry, Last, Nand, Operations};
+use super::{BitErrors, Faults, Geometry, Last, Nand, Operations};
 
 /// Longer texts in a file are invalid.
 const MAX_TEXT: u32 = 64 << 10;
@@ -125,12 +129,63 @@ impl Nand {
             blocks,
             clock,
             last: vec![Last::Nothing; geometry.dies() as usize],
+            together: vec![Vec::new(); geometry.dies() as usize],
             loaded: vec![None; geometry.dies() as usize],
+            bit_errors: None,
+            has_pairs: false,
+            corrected_percent: 0,
             faults: Faults::default(),
             operations,
             filled,
             is_on: true,
         })
+    }
+}
+
+impl Nand {
+    /// The parts by choice, as bytes.
+    pub(crate) fn encode_choices(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(self.has_pairs));
+        out.push(u8::from(self.bit_errors.is_some()));
+        let Some(errors) = &self.bit_errors else {
+            return;
+        };
+        out.extend(errors.corrects.to_be_bytes());
+        for rate in [errors.per_erase, errors.per_read, errors.per_day] {
+            out.extend(rate.to_be_bytes());
+        }
+        for block in &self.blocks {
+            out.extend(block.reads.to_be_bytes());
+            out.extend(block.programmed_ns.to_be_bytes());
+        }
+    }
+
+    /// Takes the parts by choice from the start of `bytes`.
+    ///
+    /// # Errors
+    /// A message about the mistake.
+    pub(crate) fn decode_choices(&mut self, bytes: &mut &[u8]) -> Result<(), String> {
+        self.has_pairs = take(bytes, 1)?[0] != 0;
+        if take(bytes, 1)?[0] == 0 {
+            return Ok(());
+        }
+        let corrects = word(bytes)?;
+        let rates = [long(bytes)?, long(bytes)?, long(bytes)?].map(f64::from_bits);
+        let errors = BitErrors {
+            corrects,
+            per_erase: rates[0],
+            per_read: rates[1],
+            per_day: rates[2],
+        };
+        if !errors.is_possible() {
+            return Err("its bit errors are none".to_owned());
+        }
+        self.bit_errors = Some(errors);
+        for block in &mut self.blocks {
+            block.reads = word(bytes)?;
+            block.programmed_ns = long(bytes)?;
+        }
+        Ok(())
     }
 }
 
@@ -169,6 +224,8 @@ impl Block {
             needs_erase: flags[1] != 0,
             is_bad: flags[0] != 0,
             erases,
+            reads: 0,
+            programmed_ns: 0,
         };
         for _ in 0..geometry.pages_per_block {
             let page = match take(bytes, 1)?[0] {

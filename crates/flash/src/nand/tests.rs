@@ -251,3 +251,73 @@ fn pages_of_one_byte_share_memory_and_erased_blocks_take_none() {
     large.program(last, vec![3; 32 << 10].into(), OOB).unwrap();
     assert!(matches!(large.read(last), Ok(Page::Programmed { .. })));
 }
+
+#[test]
+fn planes_program_pages_with_the_same_number_together_if_they_are_sent_together() {
+    let geometry = Geometry {
+        blocks_per_plane: 2,
+        planes_per_die: 2,
+        channels: 1,
+        ..geometry()
+    };
+    let mut nand = Nand::new(geometry, Timing::built_in("openssd").unwrap()).unwrap();
+    let program = ns(nand.timing().program_us);
+    let transfer = nand.timing().transfer_ns(16 + OOB_BYTES as u64);
+    let page = |block: u32, page: u32| geometry.ppn(BlockNo(block), page);
+    let mut took = |pages: &[Ppn], pause: u64| {
+        let begin = nand.now().0;
+        for ppn in pages {
+            nand.program(*ppn, data(1), OOB).unwrap();
+            nand.pass(pause);
+        }
+        nand.wait();
+        nand.now().0 - begin
+    };
+    // Blocks 0 and 2 are on the first plane, 1 and 3 on the second.
+    let together = 2 * transfer + program;
+    assert_eq!(took(&[page(0, 0), page(1, 0)], 0), together);
+    let apart = 2 * (transfer + program);
+    assert_eq!(took(&[page(0, 1), page(1, 1)], 1), apart);
+    assert_eq!(took(&[page(0, 2), page(3, 0)], 0), apart, "another number");
+    assert_eq!(took(&[page(0, 3), page(2, 0)], 0), apart, "one plane");
+}
+
+#[test]
+fn a_power_cut_interrupts_each_page_that_is_programmed_together() {
+    let geometry = Geometry {
+        planes_per_die: 2,
+        channels: 1,
+        ..geometry()
+    };
+    let mut left = std::collections::BTreeSet::new();
+    for seed in 0..100 {
+        let mut nand = Nand::new(geometry, Timing::built_in("openssd").unwrap()).unwrap();
+        nand.faults.random = crate::random::Random::new(seed);
+        let pages = [0, 1].map(|block| geometry.ppn(BlockNo(block), 0));
+        for page in pages {
+            nand.program(page, data(1), OOB).unwrap();
+        }
+        nand.power_off();
+        nand.power_on();
+        left.insert(pages.map(|page| match nand.read(page) {
+            Ok(Page::Erased) => 0,
+            Ok(_) => 1,
+            Err(_) => 2,
+        }));
+    }
+    assert_eq!(left.len(), 9, "{left:?}");
+}
+
+/// An interrupted program has used its page up.
+#[test]
+fn without_power_no_command_breaks_a_rule() {
+    let mut nand = nand();
+    nand.faults.power_off_after = Some(0);
+    for _ in 0..2 {
+        assert_eq!(nand.program(Ppn(0), data(1), OOB), Err(NandError::PowerOff));
+        assert_eq!(nand.erase(BlockNo(0)), Err(NandError::PowerOff));
+    }
+    nand.power_on();
+    let again = NandError::Rule(Rule::ProgramWithoutErase(Ppn(0)));
+    assert_eq!(nand.program(Ppn(0), data(1), OOB), Err(again));
+}

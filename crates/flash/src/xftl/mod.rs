@@ -22,6 +22,8 @@
 //! Papers: Kang et al., "X-FTL", SIGMOD '13. `docs/xftl.md` says what differs.
 
 #[cfg(test)]
+mod make;
+#[cfg(test)]
 mod model;
 pub(crate) mod table;
 #[cfg(test)]
@@ -44,8 +46,11 @@ impl Ftl {
     pub fn read_in(&mut self, tid: Tid, lpn: Lpn) -> Result<Arc<[u8]>, FtlError> {
         self.check_page(lpn)?;
         check_transaction(tid)?;
-        self.statistics.host_reads += 1;
         let own = self.table.holder(lpn).filter(|(holder, _)| *holder == tid);
+        if own.is_none() {
+            self.fetch_to_read(lpn)?;
+        }
+        self.statistics.host_reads += 1;
         let ppn = match own {
             Some((_, ppn)) => ppn,
             None => self.map.get(lpn),
@@ -185,10 +190,11 @@ impl Ftl {
             return Err(FtlError::TableFull { capacity });
         }
         self.prepare()?;
-        match is_full && self.table.committed() > 0 {
-            true => self.checkpoint(),
-            false => Ok(()),
+        if is_full && self.table.committed() > 0 {
+            self.checkpoint()?;
         }
+        // The old page becomes invalid when the transaction is committed.
+        self.fetch(lpn)
     }
 
     fn set_entry(&mut self, tid: Tid, lpn: Lpn, ppn: Option<Ppn>) {

@@ -6,71 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::ftl::flaw::Flaw;
-use crate::ftl::{CollectsBy, Config, CopiesGo, FlushWrites, Ftl, FtlError, Lpn, MapGoes, Tid};
+use super::make::Make;
+use crate::ftl::{Ftl, FtlError, Lpn, Tid};
 use crate::nand::timing::Timing;
-use crate::nand::{BlockNo, Geometry, Nand};
+use crate::nand::{BlockNo, Nand, Ppn};
 use crate::queue::{Order, Queue};
 use crate::random::Random;
-
-/// The parameters of a device.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Make {
-    pub(super) geometry: Geometry,
-    pub(super) config: Config,
-    /// One in this many programs and erases fails; 0 is none.
-    pub(super) fail_one_in: u64,
-    /// Requests in flight.
-    pub(super) depth: usize,
-    pub(super) flaw: Option<Flaw>,
-}
-
-impl Make {
-    /// A random device, small and as full as possible, so that garbage collection runs all the
-    /// time.
-    pub(super) fn random(random: &mut Random) -> Self {
-        let geometry = Geometry {
-            page_bytes: 256,
-            pages_per_block: [4, 8, 16][random.below(3)],
-            blocks_per_plane: 1,
-            planes_per_die: 1,
-            dies_per_channel: 1 + random.below(2) as u32,
-            channels: 1 + random.below(2) as u32,
-        };
-        let fail_one_in = [0, 0, 1000, 100][random.below(4)];
-        let capacity = [12, 25, 40][random.below(3)];
-        let pages = 640 + random.below(200) as u32;
-        let per_die = pages.div_ceil(geometry.pages_per_block * geometry.dies());
-        let geometry = Geometry {
-            blocks_per_plane: per_die,
-            ..geometry
-        };
-        let spare = if fail_one_in > 0 { 70 } else { 0 };
-        let like = Config {
-            table_capacity: capacity,
-            checkpoint_every: [50, 400, 1_000_000][random.below(3)],
-            wear_gap: [3, 1000][random.below(2)],
-            flush: [
-                FlushWrites::Nothing,
-                FlushWrites::Map,
-                FlushWrites::WholeMap,
-                FlushWrites::Journal,
-            ][random.below(4)],
-            copies: [CopiesGo::Apart, CopiesGo::AmongHost][random.below(2)],
-            map: [MapGoes::OneDie, MapGoes::Striped][random.below(2)],
-            collects: [CollectsBy::Greedy, CollectsBy::CostBenefit][random.below(2)],
-            ..Config::new(0)
-        };
-        let config = Config::with_spare(&geometry, spare, like).expect("such a device can be");
-        Self {
-            geometry,
-            config,
-            fail_one_in,
-            depth: [1, 4][random.below(2)],
-            flaw: None,
-        }
-    }
-}
 
 /// The possible contents of a page after a power cut: the durable version, and everything since.
 #[derive(Clone, Debug)]
@@ -100,6 +41,16 @@ pub(super) struct Counts {
     pub(super) worn_out: u64,
     pub(super) devices: u64,
     pub(super) collected: u64,
+    /// Devices that had too little time to move blocks, and lost a page to bit errors.
+    pub(super) lost: u64,
+    /// Blocks moved because of bit errors.
+    pub(super) scrubbed: u64,
+    /// Pages that complete pairs.
+    pub(super) padded: u64,
+    /// Pieces of the map written back.
+    pub(super) written_back: u64,
+    /// Pages programmed together with another plane's.
+    pub(super) multi_plane: u64,
 }
 
 /// A device and its model.
@@ -113,6 +64,10 @@ pub(super) struct Pair {
     next_version: u64,
     random: Random,
     pub(super) counts: Counts,
+    /// Pages that were needed when the power went; none after recovery.
+    before_cut: Vec<Ppn>,
+    /// The NAND of a device that cannot be opened.
+    closed: Option<Nand>,
     /// Whether an error of the device ends its life: a worn-out one is replaced.
     pub(super) is_worn_out: bool,
 }
@@ -124,6 +79,12 @@ impl Pair {
     pub(super) fn new(make: Make, seed: u64) -> Result<Self, Violation> {
         let timing = Timing::built_in("openssd").ok_or("no such NAND")?;
         let mut nand = Nand::new(make.geometry, timing)?;
+        if make.config.pairs {
+            nand = nand.with_pairs()?;
+        }
+        if let Some(errors) = make.errors() {
+            nand = nand.with_bit_errors(errors);
+        }
         let mut random = Random::new(seed);
         nand.faults.random = Random::new(random.next());
         nand.faults.fail_one_in = make.fail_one_in;
@@ -147,6 +108,8 @@ impl Pair {
                 devices: 1,
                 ..Counts::default()
             },
+            before_cut: Vec::new(),
+            closed: None,
             is_worn_out: false,
         })
     }
@@ -440,6 +403,7 @@ impl Pair {
         self.counts.cuts += 1;
         self.counts.commits_in_doubt += u64::from(!in_doubt.is_empty());
         self.active.clear();
+        self.before_cut = self.needed();
         self.reopen()?;
         let found = self.found(&in_doubt)?;
         let mut committed: Option<bool> = None;
@@ -473,12 +437,17 @@ impl Pair {
             }
             page.versions = vec![version];
         }
+        self.before_cut.clear();
         self.check_valid()
     }
 
     fn reopen(&mut self) -> Result<(), Violation> {
         let device = self.device.take().ok_or("there is no device")?;
         self.counts.collected += device.statistics().gc_blocks;
+        self.counts.scrubbed += device.statistics().scrub_blocks;
+        self.counts.padded += device.statistics().padding_writes;
+        self.counts.written_back += device.statistics().map_write_backs;
+        self.counts.multi_plane += device.statistics().multi_plane;
         self.counts.failures = device.nand().operations().failures;
         let mut nand = device.into_nand();
         nand.power_off();
@@ -507,8 +476,38 @@ impl Pair {
                     kept.power_off();
                     nand = kept;
                 }
-                Err(error) => return Err(format!("the device cannot be opened: {error}")),
+                Err(error) => {
+                    self.closed = Some(kept);
+                    return Err(format!("the device cannot be opened: {error}"));
+                }
             }
+        }
+    }
+
+    /// Pages that the device needs now.
+    fn needed(&self) -> Vec<Ppn> {
+        let valid = |device: &Ftl| {
+            let blocks = device.blocks.all();
+            blocks
+                .flat_map(|block| device.blocks.valid_pages(block))
+                .collect()
+        };
+        self.device.as_ref().map(valid).unwrap_or_default()
+    }
+
+    /// Whether a needed page has more bit errors than can be corrected. Only then may a device break
+    /// its guarantees.
+    pub(super) fn has_lost_a_page(&self) -> bool {
+        let needed = self.needed();
+        let mut pages = self.before_cut.iter().chain(&needed);
+        match (&self.device, &self.closed) {
+            (Some(device), _) => pages.any(|page| device.nand().is_lost(*page, 0)),
+            // Recovery has read each page a few times more.
+            (None, Some(nand)) => {
+                let more = 4 * self.make.geometry.pages_per_block;
+                pages.any(|page| nand.is_lost(*page, more))
+            }
+            (None, None) => false,
         }
     }
 

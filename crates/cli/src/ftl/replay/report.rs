@@ -361,11 +361,15 @@ impl Report {
             ("- of the host", s.host_writes),
             ("- moved by garbage collection", s.gc_copies),
             ("- moved by wear levelling", s.wear_copies),
+            ("- moved because of bit errors", s.scrub_copies),
             ("- moved out of failed blocks", s.failed_copies),
             ("- pieces of the map", s.map_writes),
             ("- roots", s.root_writes),
+            ("- to complete pairs of pages", s.padding_writes),
+            ("of these together with another plane", s.multi_plane),
             ("read", self.nand.reads),
             ("- for the host", s.host_reads),
+            ("- for the map", s.map_reads),
             ("trimmed", s.host_trims),
         ] {
             table.row([name.to_owned(), number.to_string()]);

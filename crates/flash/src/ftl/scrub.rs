@@ -1,0 +1,220 @@
+//! Moving blocks before their bit errors are too many.
+//!
+//! A block is *due* when a read of it needed a part of what error correction can repair. It is also
+//! due after so many reads since it was erased. The second rule is for its pages that nobody reads:
+//! reads of others disturb them. The weakest page has three times the errors of the strongest, so
+//! that below a third one may stand for all. The next command that writes moves its valid pages. An
+//! open block is closed first.
+//!
+//! Counts of reads are in memory. A power cut forgets them; then the first rule is left, and
+//! recovery reads of every block. So the first command that writes after a cut refreshes blocks.
+//!
+//! A device whose power goes after every few operations has no time for that, and loses pages. If
+//! the out-of-band area of a page cannot be read, recovery does not know of it: the logical page
+//! may come back in an older version. It finds all other pages of the block.
+
+use std::collections::BTreeSet;
+
+use super::blocks::State;
+use super::flaw::Flaw;
+use super::streams::Stream;
+use super::{Ftl, FtlError};
+use crate::nand::{BlockNo, Ppn};
+
+/// When a block is moved because of bit errors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scrub {
+    /// At this percentage of the bits that error correction repairs; 0 is never.
+    pub percent: u32,
+    /// After this many reads since it was erased; 0 is never.
+    pub reads: u32,
+}
+
+/// The reads of each block, and those that are due.
+#[derive(Clone, Debug)]
+pub(super) struct Disturbed {
+    reads: Vec<u32>,
+    due: BTreeSet<BlockNo>,
+}
+
+impl Disturbed {
+    pub(super) fn new(blocks: u32) -> Self {
+        Self {
+            reads: vec![0; blocks as usize],
+            due: BTreeSet::new(),
+        }
+    }
+
+    /// A block was erased.
+    pub(super) fn is_new(&mut self, block: BlockNo) {
+        self.reads[block.0 as usize] = 0;
+        self.due.remove(&block);
+    }
+}
+
+impl Scrub {
+    /// Whether pages may be unreadable that no power cut has interrupted.
+    pub(super) fn expects_errors(self) -> bool {
+        self != Self::default()
+    }
+}
+
+impl Ftl {
+    /// A page was read, and perhaps corrected.
+    pub(super) fn was_read(&mut self, ppn: Ppn) {
+        let block = self.nand.geometry().block_of(ppn);
+        let Scrub { percent, reads } = self.config.scrub;
+        let counted = &mut self.disturbed.reads[block.0 as usize];
+        *counted = counted.saturating_add(1);
+        let is_read_often = reads > 0 && *counted >= reads;
+        let is_weak = percent > 0 && self.nand.corrected_percent() >= percent;
+        if is_read_often || is_weak {
+            self.disturbed.due.insert(block);
+        }
+    }
+
+    /// Moves the blocks that are due.
+    pub(super) fn scrub(&mut self) -> Result<(), FtlError> {
+        if self.leaves_out(Flaw::NoScrub) {
+            return Ok(());
+        }
+        let blocks: Vec<BlockNo> = self.disturbed.due.iter().copied().collect();
+        for block in blocks {
+            self.make_room()?;
+            if self.streams.close_block(block) {
+                self.blocks.set_state(block, State::Closed);
+            }
+            match self.blocks.state(block) {
+                State::Closed => {
+                    self.statistics.scrub_blocks += 1;
+                    self.statistics.scrub_copies += self.empty(block, Stream::Copies)?;
+                }
+                // Nobody needs its pages; or they are moved anyway.
+                State::Free | State::Open | State::Failing | State::Bad => {}
+            }
+            self.disturbed.is_new(block);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Scrub;
+    use crate::ftl::flaw::Flaw;
+    use crate::ftl::{Config, Ftl, FtlError, Lpn};
+    use crate::nand::timing::Timing;
+    use crate::nand::{BitErrors, Geometry, Nand, NandError};
+
+    /// A device whose pages cannot be read after some 3,300 reads of their block at the earliest.
+    fn ftl(scrub: Scrub) -> Ftl {
+        let geometry = Geometry {
+            page_bytes: 512,
+            pages_per_block: 16,
+            ..Geometry::openssd(96)
+        };
+        let config = Config {
+            table_capacity: 20,
+            scrub,
+            ..Config::new(400)
+        };
+        let errors = BitErrors {
+            corrects: 40,
+            per_erase: 0.0,
+            per_read: 1_000.0,
+            per_day: 0.0,
+        };
+        let nand = Nand::new(geometry, Timing::built_in("openssd").unwrap()).unwrap();
+        let (mut ftl, _) = Ftl::open(nand.with_bit_errors(errors), config).unwrap();
+        (0..400).for_each(|lpn| ftl.write(Lpn(lpn), &[1; 512]).unwrap());
+        ftl
+    }
+
+    /// One page is read all the time, and another one is written. Then all pages are read.
+    fn read_on(ftl: &mut Ftl) -> Result<(), FtlError> {
+        for n in 0..20_000_u32 {
+            ftl.read(Lpn(0))?;
+            if n % 50 == 0 {
+                ftl.write(Lpn(399), &[2; 512])?;
+            }
+        }
+        (0..399).try_for_each(|lpn| ftl.read(Lpn(lpn)).map(|page| assert_eq!(*page, [1; 512])))
+    }
+
+    #[test]
+    fn without_scrubbing_a_page_that_is_read_too_often_is_lost() {
+        let lost = read_on(&mut ftl(Scrub::default()));
+        let is_lost = matches!(lost, Err(FtlError::Nand(NandError::Uncorrectable(_))));
+        assert!(is_lost, "{lost:?}");
+    }
+
+    /// Whether the pages that are not lost have their last contents after a power cut.
+    fn finds_all_but_the_lost(flaw: Option<Flaw>) -> bool {
+        let never = Scrub {
+            percent: 0,
+            reads: u32::MAX,
+        };
+        let mut ftl = ftl(never);
+        (0..100).for_each(|lpn| ftl.write(Lpn(lpn), &[2; 512]).unwrap());
+        ftl.flush().unwrap();
+        let place = |ftl: &Ftl, lpn: u32| ftl.map.get(Lpn(lpn)).unwrap();
+        let places: Vec<_> = (0..100).map(|lpn| place(&ftl, lpn)).collect();
+        let lost = |ftl: &Ftl, lpn: u32, more| ftl.nand().is_lost(places[lpn as usize], more);
+        while !(0..100).any(|lpn| lost(&ftl, lpn, 0)) {
+            (0..100).for_each(|lpn| drop(ftl.read(Lpn(lpn))));
+        }
+        let config = *ftl.config();
+        let (mut ftl, _) = Ftl::open_as(ftl.into_nand(), config, flaw).unwrap();
+        // They are read again.
+        let left: Vec<u32> = (0..100).filter(|lpn| !lost(&ftl, *lpn, 20)).collect();
+        assert!((50..100).contains(&left.len()), "{left:?}");
+        let mut reads = left.iter().map(|lpn| ftl.read(Lpn(*lpn)));
+        reads.all(|page| page.is_ok_and(|page| *page == [2; 512]))
+    }
+
+    /// Nothing is programmed meanwhile, so that the block would stay open.
+    #[test]
+    fn an_open_block_is_moved_too() {
+        let mut ftl = ftl(Scrub {
+            percent: 0,
+            reads: 2_000,
+        });
+        ftl.write(Lpn(398), &[1; 512]).unwrap();
+        ftl.trim(Lpn(397)).unwrap();
+        for n in 0..20_000_u32 {
+            ftl.read(Lpn(398)).unwrap();
+            if n % 50 == 0 {
+                ftl.trim(Lpn(397)).unwrap();
+            }
+        }
+        let s = ftl.statistics();
+        assert!((5..=10).contains(&s.scrub_blocks), "{s:?}");
+    }
+
+    #[test]
+    fn recovery_finds_what_follows_a_lost_page_in_its_block() {
+        assert!(finds_all_but_the_lost(None));
+        assert!(!finds_all_but_the_lost(Some(Flaw::ErrorEndsBlock)));
+    }
+
+    #[test]
+    fn a_block_is_moved_before_its_errors_are_too_many() {
+        for scrub in [
+            Scrub {
+                percent: 30,
+                reads: 0,
+            },
+            Scrub {
+                percent: 0,
+                reads: 2_000,
+            },
+        ] {
+            let mut ftl = ftl(scrub);
+            read_on(&mut ftl).unwrap();
+            let s = ftl.statistics();
+            assert!((5..40).contains(&s.scrub_blocks), "{s:?}");
+            assert!(s.scrub_copies > 0);
+            assert_eq!(s.programs(), ftl.nand().operations().programs);
+        }
+    }
+}
