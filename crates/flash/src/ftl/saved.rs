@@ -1,16 +1,18 @@
 //! A device in a file: its configuration and its NAND. Big-endian.
 //!
-//! It begins with `onewrtDV` (8) and version 4 (4). Seven numbers of 4 bytes each follow: logical
+//! It begins with `onewrtDV` (8) and version 5 (4). Seven numbers of 4 bytes each follow: logical
 //! pages, entries of the X-L2P table, pages between checkpoints, wear gap, the pages that a flush
 //! writes, and the places of copies and of the map. A flush writes 0 nothing, 1 changed pieces of
 //! the map, 2 all of them, or 3 a journal. Copies go 0 to separate blocks, or 1 among the host's
-//! pages. The map goes 0 to one die, or 1 to all in turn. Then comes the number of further choices
-//! (4), and each of them (4): garbage collection is 0 greedy, or 1 by cost and benefit; the
-//! entries of the map in memory; percent and reads at which a block is moved; whether pages are
-//! paired. A choice that is not
-//! there is the usual one. Then come the NAND ([`crate::nand::Nand::encode`]) with its bit errors, and
-//! a CRC-32C of all that (4). Version 3 lacks further choices and bit errors. Version 2 also lacks the place of the
-//! map, which goes to one die; version 1 also lacks that of copies, which go to separate blocks.
+//! pages. The map goes 0 to one die, or 1 to all in turn.
+//!
+//! Then comes the number of further choices (4), and each of them (4): garbage collection is 0
+//! greedy, or 1 by cost and benefit; the entries of the map in memory; percent and reads at which a
+//! block is moved; whether pages are paired. A choice that is not there is the usual one. Then come
+//! the NAND ([`crate::nand::Nand::encode`]), its own choices, and a CRC-32C of all that (4).
+//!
+//! Version 4 lacks the NAND's choices, and version 3 all choices. Version 2 also lacks the place of
+//! the map, which goes to one die; version 1 also lacks that of copies, which go to separate blocks.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -22,7 +24,7 @@ use crate::nand::Nand;
 use crate::nand::saved::{take, word};
 
 const MAGIC: &[u8; 8] = b"onewrtDV";
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 /// More choices in a file are from a newer program.
 const CHOICES: usize = 5;
 
@@ -134,7 +136,7 @@ fn decode(bytes: &[u8]) -> Result<(Nand, Config), String> {
         choose(&mut config, count, &mut content)?;
     }
     let mut nand = Nand::decode(&mut content)?;
-    if version > 3 {
+    if version > 4 {
         nand.decode_choices(&mut content)?;
     }
     match content.is_empty() {
@@ -230,11 +232,16 @@ mod tests {
         // Version 2 does not say where the map goes.
         let mut older = bytes.clone();
         older[8..12].copy_from_slice(&2_u32.to_be_bytes());
-        older.drain(36..44 + 4 * CHOICES);
         older.drain(older.len() - 4 - before.len()..older.len() - 4);
-        let end = older.len() - 4;
-        let crc = crc32c::crc32c(&older[..end]).to_be_bytes();
-        older[end..].copy_from_slice(&crc);
+        let mut version_4 = older.clone();
+        older.drain(36..44 + 4 * CHOICES);
+        version_4[8..12].copy_from_slice(&4_u32.to_be_bytes());
+        for older in [&mut older, &mut version_4] {
+            let end = older.len() - 4;
+            let crc = crc32c::crc32c(&older[..end]).to_be_bytes();
+            older[end..].copy_from_slice(&crc);
+        }
+        assert_eq!(decode(&version_4).unwrap().1, config);
         let (_, older) = decode(&older).unwrap();
         config.map = MapGoes::OneDie;
         config.collects = CollectsBy::Greedy;

@@ -11,9 +11,9 @@
 //!      3 programmed, out-of-band area, the byte (1) that all bytes of the data are
 //! ```
 //!
-//! Paired pages and bit errors follow on their own: whether there are any of each (1, 1), then bits that are corrected (4), the rates
-//! for each erase, read and day (8 each, IEEE 754), and of each block its reads (4) and the time of
-//! its first page in ns (8).
+//! Paired pages and bit errors follow on their own: whether there are any of each (1, 1). If there
+//! are bit errors, then come the bits that are corrected (4), the rates for each erase, read and day
+//! (8 each, IEEE 754), and of each block its reads (4) and the time of its first page in ns (8).
 
 use std::sync::Arc;
 
