@@ -16,7 +16,7 @@
 
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::page::{CAPACITY, INF, Node};
+use crate::page::{CAPACITY, Entry, INF, Node};
 use crate::shared::{CURRENT, HEADER_SEQ};
 use crate::tree::catalog::{DIRECTORY, METAS};
 use crate::types::Durability;
@@ -47,9 +47,9 @@ impl Sample {
     }
 }
 
-/// Seconds that lie between two samples at least.
+/// Seconds that lie between two samples at least. So no span needs more than [`MOST`].
 fn resolution(span: u32) -> u32 {
-    (span / 64).max(1)
+    span.div_ceil(64)
 }
 
 /// The samples of a version of the directory from version `since` on, the oldest first.
@@ -81,24 +81,39 @@ fn too_old(samples: &[Sample], span: u32) -> usize {
     0
 }
 
-/// Removes every second sample. The oldest is the oldest version kept, and the newest has the time.
+/// Removes every second sample, but for the newest. The one before it gets its time: then what the
+/// samples say of a time may be older than it was, and is never younger. The oldest sample is still
+/// the oldest version kept.
 fn thin(samples: &mut Vec<Sample>) {
-    let last = samples.len().saturating_sub(1);
-    let mut at = 0..;
-    samples.retain(|_| at.next().is_none_or(|at| at % 2 == 0 || at == last));
+    let (Some(last), mut thinned) = (samples.pop(), Vec::new()) else {
+        return;
+    };
+    for pair in samples.chunks(2) {
+        let time = pair.iter().map(|sample| sample.time).max().unwrap_or(0);
+        thinned.extend(pair.first().map(|first| Sample { time, ..*first }));
+    }
+    thinned.push(last);
+    *samples = thinned;
 }
 
-/// Replaces the samples of the directory.
+/// Replaces the samples of the directory. One whose time changes keeps its start: it must not go with
+/// this transaction.
 fn put(directory: &mut Node, samples: &[Sample], version: u64) {
-    directory.sift(|e| e.key > SAMPLES || samples.iter().any(|sample| sample.key() == e.key));
+    let known: Vec<Entry> = directory.entries().to_vec();
+    let is_there = |e: &Entry| {
+        let mut same = samples.iter();
+        same.any(|sample| sample.key() == e.key && sample.time == e.child)
+    };
+    directory.sift(|e| e.key > SAMPLES || is_there(e));
     for sample in samples {
-        let entries = directory.entries();
-        if entries.iter().any(|e| e.key == sample.key()) {
+        let before = known.iter().find(|e| e.key == sample.key());
+        if before.is_some_and(is_there) {
             continue;
         }
+        let entries = directory.entries();
         let after = entries.iter().position(|e| e.key > sample.key());
-        let e = crate::page::Entry {
-            start: version,
+        let e = Entry {
+            start: before.map_or(version, |e| e.start),
             end: INF,
             key: sample.key(),
             child: sample.time,
@@ -284,5 +299,38 @@ impl Core {
             _ => known.version,
         };
         Ok(self.lost.before(version).unwrap_or(version))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample((version, time): (u64, u32)) -> Sample {
+        Sample { version, time }
+    }
+
+    #[test]
+    fn fewer_samples_never_date_a_version_before_its_time() {
+        let all = [(1, 10), (5, 20), (9, 30), (12, 40), (20, 50), (21, 60)].map(sample);
+        let thinned = |count: usize| {
+            let mut samples = all[..count].to_vec();
+            thin(&mut samples);
+            samples
+        };
+        assert_eq!(
+            thinned(6),
+            [(1, 20), (9, 40), (20, 50), (21, 60)].map(sample)
+        );
+        assert_eq!(thinned(5), [(1, 20), (9, 40), (20, 50)].map(sample));
+        assert_eq!(thinned(1), [(1, 10)].map(sample));
+        assert_eq!(thinned(0), []);
+    }
+
+    #[test]
+    fn a_span_needs_no_more_samples_than_the_directory_takes() {
+        for span in 1..100_000u32 {
+            assert!(span.div_ceil(resolution(span)) <= 64, "{span}");
+        }
     }
 }

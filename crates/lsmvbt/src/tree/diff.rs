@@ -131,7 +131,9 @@ impl Core {
             let (key, kind) = match (a, b) {
                 (None, None) => return Ok(changes),
                 (Some(a), Some(b)) if a.key == b.key => {
-                    let is_same = a.start == b.start
+                    // Rows of two trees may have begun in the same version.
+                    let is_one_row = old.tree == new.tree && a.start == b.start;
+                    let is_same = is_one_row
                         || a.total == b.total && old.value(self, &a)? == new.value(self, &b)?;
                     old.at += 1;
                     new.at += 1;

@@ -142,7 +142,9 @@ fn trees_that_were_made_again_are_compared_by_their_rows() {
     for tree in [TREE, OTHER] {
         assert_eq!(db.create_tree(TreeKind::Integer).unwrap(), tree);
         for key in 0..100 {
-            db.put_integer(tree, key, &[key as u8; 200]).unwrap();
+            let differs = tree == OTHER && key >= 90;
+            let value = [key as u8 + u8::from(differs); 200];
+            db.put_integer(tree, key, &value).unwrap();
         }
     }
     let bytes = db.create_tree(TreeKind::Bytes).unwrap();
@@ -161,6 +163,10 @@ fn trees_that_were_made_again_are_compared_by_their_rows() {
         assert_eq!(all, [50, 50, 50]);
     }
     assert_eq!(db.diff(Some((old, OTHER)), Some((new, OTHER))).unwrap(), []);
+    // Both began in the same version, and are two trees.
+    let found = db.diff(Some((old, TREE)), Some((new, OTHER))).unwrap();
+    let keys: Vec<i64> = found.iter().map(|change| change.key).collect();
+    assert_eq!(keys, (90..100).collect::<Vec<i64>>());
     let error = db.diff(Some((old, bytes)), None);
     assert!(matches!(error, Err(Error::WrongKind(tree)) if tree == bytes));
 }

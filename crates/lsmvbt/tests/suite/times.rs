@@ -165,6 +165,27 @@ fn the_versions_of_the_span_are_kept_and_older_ones_go() {
     }
 }
 
+/// A span that is not a multiple of 64 seconds has no more samples than the directory takes.
+#[test]
+fn a_version_by_time_is_never_a_younger_one() {
+    for span in [90, 120, 180, 250] {
+        let mut world = World::new(Torn::Trust);
+        world.db().set_history_time(span).unwrap();
+        for _ in 0..2 * span {
+            world.wait(1);
+            world.commit();
+        }
+        for back in 0..span {
+            let time = world.clock - back;
+            let found = world.value_at(time).unwrap().unwrap() as usize;
+            let right = world.commits.partition_point(|c| c.1 <= time) - 1;
+            assert!(found <= right, "{span}: {back}");
+            let age = time - world.commits[found].1;
+            assert!(age <= span.div_ceil(64) + 1, "{span}: {back} {age}");
+        }
+    }
+}
+
 /// A time between two commits belongs to the earlier one.
 #[test]
 fn a_time_after_the_last_commit_of_a_sample_is_known_exactly() {
