@@ -222,7 +222,7 @@ mod tests {
     use crate::nand::{Geometry, Nand};
     use crate::random::Random;
 
-    fn ftl(cached_entries: u32) -> Ftl {
+    fn ftl(cached_entries: u32, flush: FlushWrites) -> Ftl {
         let geometry = Geometry {
             page_bytes: 512,
             pages_per_block: 16,
@@ -231,6 +231,7 @@ mod tests {
         let config = Config {
             table_capacity: 20,
             cached_entries,
+            flush,
             ..Config::new(1_280)
         };
         let nand = Nand::new(geometry, Timing::built_in("openssd").unwrap()).unwrap();
@@ -246,7 +247,7 @@ mod tests {
     /// A piece of the map has 128 entries.
     #[test]
     fn an_entry_that_is_not_in_memory_costs_a_read_and_a_changed_one_a_write_back() {
-        let mut ftl = ftl(10);
+        let mut ftl = ftl(10, FlushWrites::Nothing);
         // Nothing is on flash yet: nothing to read.
         let write = |ftl: &mut Ftl, lpn: u32| ftl.write(Lpn(lpn), &[1; 512]).unwrap();
         let s = since(&mut ftl, |ftl| (0..10).for_each(|n| write(ftl, n)));
@@ -280,19 +281,7 @@ mod tests {
     /// may.
     #[test]
     fn entries_that_a_piece_has_are_not_in_the_journal() {
-        let geometry = Geometry {
-            page_bytes: 512,
-            pages_per_block: 16,
-            ..Geometry::openssd(128)
-        };
-        let config = Config {
-            table_capacity: 20,
-            cached_entries: 4,
-            flush: FlushWrites::Journal,
-            ..Config::new(1_280)
-        };
-        let nand = Nand::new(geometry, Timing::built_in("openssd").unwrap()).unwrap();
-        let (mut ftl, _) = Ftl::open(nand, config).unwrap();
+        let mut ftl = ftl(4, FlushWrites::Journal);
         let mut random = Random::new(1);
         let mut journals = 0;
         for _ in 0..500 {
@@ -312,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_table_for_the_whole_map_reads_and_writes_back_nothing() {
-        let mut ftl = ftl(1_280);
+        let mut ftl = ftl(1_280, FlushWrites::Nothing);
         (0..5_000).for_each(|n| ftl.write(Lpn(n * 7 % 1_280), &[2; 512]).unwrap());
         let s = ftl.statistics();
         assert!(s.gc_copies == 0 || s.gc_blocks > 0);
