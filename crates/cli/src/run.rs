@@ -43,7 +43,7 @@ Examples:
 /// The options of `onewrite run`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// The journal mode: onewrite, waldio, swal or direct
+    /// The journal mode: onewrite, waldio, swal or direct; xftl on transactional files
     #[arg(long, default_value = "onewrite", value_parser = mode)]
     mode: Mode,
 
