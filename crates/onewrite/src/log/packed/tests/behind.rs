@@ -183,3 +183,41 @@ impl LogBytes for Counted {
         Ok(n)
     }
 }
+
+/// A log that has no size.
+struct Sizeless(Vec<u8>);
+
+impl LogBytes for Sizeless {
+    fn size(&self) -> io::Result<u64> {
+        Err(io::Error::other("a call for each batch"))
+    }
+
+    fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.as_slice().read_at(out, offset)
+    }
+}
+
+/// A process walks over the batches of the others at each of its own transactions.
+#[test]
+fn the_walk_over_usual_batches_does_not_ask_for_the_size() {
+    let writer = Process::new(Form::Packed);
+    let mut log = vec![0; 4096];
+    let mut last = 0;
+    for n in 0..6 {
+        let begun = writer.packed.begin(log.as_slice(), SALTS, FrameNo(last));
+        assert!(begun.expect("memory"));
+        let frames: Vec<_> = (1..=80)
+            .map(|page| frame(page, u32::from(page == 80) * 99, SALTS, 1000 * n + page))
+            .collect();
+        let packing = writer.write(&mut log, last + 1, &frames, true);
+        assert!(log.len() > packing.offset as usize + 4096, "a large batch");
+        writer.publish(last + 1, &frames, packing);
+        last += 80;
+    }
+    let reader = Packed::new(Form::Packed, page_size());
+    let (mut header, mut page) = ([0; FRAME_HEADER_BYTES], vec![0; PAGE]);
+    let (log, last) = (Sizeless(log), FrameNo(last));
+    let out = (&mut header, page.as_mut_slice());
+    let found = reader.read(&log, None, SALTS, last, Some(last), out);
+    assert_eq!(found.expect("no call for the size"), Found::Page);
+}
