@@ -66,11 +66,15 @@ static int glueChoose(Btree *p, int vfsFlags, int *piEngine){
   return SQLITE_OK;
 }
 
+/* The value of a parameter of a main database's URI; 0 if it has none. */
+static const char *glueUriParameter(Btree *p, int vfsFlags, const char *zName){
+  if( (vfsFlags & SQLITE_OPEN_URI)==0 || (vfsFlags & SQLITE_OPEN_MAIN_DB)==0 ) return 0;
+  return sqlite3_uri_parameter(sqlite3PagerFilename(p->pBt->pPager, 0), zName);
+}
+
 /* Whether a URI names an engine that does not exist, or that differs from the file's. */
 static int glueRefused(Btree *p, int iEngine, int vfsFlags){
-  const char *zEngine;
-  if( (vfsFlags & SQLITE_OPEN_URI)==0 || (vfsFlags & SQLITE_OPEN_MAIN_DB)==0 ) return 0;
-  zEngine = sqlite3_uri_parameter(sqlite3PagerFilename(p->pBt->pPager, 0), "engine");
+  const char *zEngine = glueUriParameter(p, vfsFlags, "engine");
   if( zEngine==0 || sqlite3StrICmp(zEngine, "stock")==0 ) return zEngine!=0 && iEngine>=0;
   return lsmvbt_engine_named(zEngine)!=iEngine || iEngine<0;
 }
@@ -154,7 +158,13 @@ SQLITE_PRIVATE int sqlite3BtreeOpen(
   sqlite3_vfs *pVfs, const char *zFilename, sqlite3 *db, Btree **ppBtree, int flags, int vfsFlags
 ){
   int iEngine;
-  int rc = stock_sqlite3BtreeOpen(pVfs, zFilename, db, ppBtree, flags, vfsFlags);
+  int rc;
+  /* A version is one of a file that is there. */
+  if( (vfsFlags & SQLITE_OPEN_URI)!=0 && (vfsFlags & SQLITE_OPEN_MAIN_DB)!=0
+   && sqlite3_uri_parameter(zFilename, "version")!=0 ){
+    vfsFlags &= ~SQLITE_OPEN_CREATE;
+  }
+  rc = stock_sqlite3BtreeOpen(pVfs, zFilename, db, ppBtree, flags, vfsFlags);
   if( rc!=SQLITE_OK || (flags & BTREE_SINGLE)!=0 ) return rc;
   rc = glueChoose(*ppBtree, vfsFlags, &iEngine);
   if( rc!=SQLITE_OK ){
@@ -162,6 +172,10 @@ SQLITE_PRIVATE int sqlite3BtreeOpen(
   }else if( glueRefused(*ppBtree, iEngine, vfsFlags) ){
     sqlite3_log(SQLITE_CANTOPEN, "%s: engine=%s is not this file's engine, or is not known", zFilename,
                 sqlite3_uri_parameter(zFilename, "engine"));
+    rc = SQLITE_CANTOPEN_BKPT;
+  }else if( iEngine<0 && glueUriParameter(*ppBtree, vfsFlags, "version") ){
+    sqlite3_log(SQLITE_CANTOPEN, "%s: version= names a version of a database of lsmvbt, and this file is none",
+                zFilename);
     rc = SQLITE_CANTOPEN_BKPT;
   }else if( iEngine<0 ){
     return SQLITE_OK;

@@ -112,6 +112,8 @@ impl Db {
             self.core.mark_again(mark);
             return Ok(self.hand_out(version.0, mark));
         }
+        // First without a mark: those of others may leave none for a version that is not there.
+        self.must_be_kept(version)?;
         let mut mark = None;
         for _ in 0..100 {
             mark = self.core.mark_version(version.0)?;
@@ -120,20 +122,28 @@ impl Db {
             }
         }
         let mark = mark.ok_or(Error::Busy)?;
-        let (current, oldest) = (self.core.current()?, self.core.oldest_kept()?);
-        if version.0 > current || version.0 < oldest {
+        if let Err(e) = self.must_be_kept(version) {
             self.core.unmark(mark)?;
-            let (oldest, current) = (Version(oldest), Version(current));
-            return Err(Error::NoSuchVersion {
-                asked: version,
-                oldest,
-                current,
-            });
+            return Err(e);
         }
         if self.core.txn.is_none() {
             self.core.sync_cache()?;
         }
         Ok(self.hand_out(version.0, mark))
+    }
+
+    /// Refuses a version that cannot be read: it is yet to come, or no longer kept.
+    fn must_be_kept(&mut self, version: Version) -> Result<()> {
+        let current = Version(self.core.current()?);
+        let oldest = Version(self.core.oldest_kept()?);
+        if (oldest..=current).contains(&version) {
+            return Ok(());
+        }
+        Err(Error::NoSuchVersion {
+            asked: version,
+            oldest,
+            current,
+        })
     }
 
     /// Releases the marks of dropped snapshots at once. Otherwise a handle that then stays idle

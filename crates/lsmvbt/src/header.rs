@@ -2,8 +2,8 @@
 //!
 //! | offset | bytes | what |
 //! | --- | --- | --- |
-//! | 0 | 16 | `LSMVBT format 3` and a zero byte |
-//! | 16 | 4 | format version: 3 |
+//! | 0 | 16 | `LSMVBT format 4` and a zero byte |
+//! | 16 | 4 | format version: 4 |
 //! | 20 | 4 | page size: 4,096 |
 //! | 24 | 8 | salt: random, in every page |
 //! | 32 | 8 | `seq`: one more with every header written; odd ones stand in page 0 |
@@ -26,8 +26,8 @@
 //! | 4092 | 4 | CRC-32C of bytes 0 to 4,091 |
 //!
 //! Format 1 had the digit 1 in both places, regions of 64 pages, and the marked regions at offset
-//! 96; nothing was reserved or lost. Format 2 had a 0 at offset 108. The first header that is written
-//! to such a file is one of format 3, in both pages.
+//! 96; nothing was reserved or lost. Format 2 had a 0 at offset 108. Format 3 had no page of meta
+//! values. The first header that is written to such a file is one of format 4, in both pages.
 //!
 //! A torn header leaves the other one, which was durable before this one was begun. See
 //! [`crate::commit`], which never has two headers in flight.
@@ -42,9 +42,9 @@ use crate::slots::Slots;
 use crate::types::{PAGE_SIZE, PageNo};
 
 /// The first 16 bytes of a database.
-pub const MAGIC: &[u8; 16] = b"LSMVBT format 3\0";
+pub const MAGIC: &[u8; 16] = b"LSMVBT format 4\0";
 /// The format version of this crate.
-pub(crate) const FORMAT: u32 = 3;
+pub(crate) const FORMAT: u32 = 4;
 /// Pages of a region of format 1.
 const REGION_1: u32 = 64;
 /// Marked regions that fit into a header of format 1.
@@ -246,11 +246,7 @@ impl Header {
             settled: u64_at(image, 48),
             history: u64_at(image, 56),
             history_since: u64_at(image, 64),
-            history_seconds: if is_newest_format {
-                u32_at(image, 108)
-            } else {
-                0
-            },
+            history_seconds: if found < 3 { 0 } else { u32_at(image, 108) },
             hwm: u32_at(image, 72),
             slot_start: u32_at(image, 80),
             slot_pages: u32_at(image, 84),
@@ -348,16 +344,17 @@ mod tests {
         }
         let mut newer = image.clone();
         let mut newest = image.clone();
-        newest[14] = b'4';
+        newest[14] += 1;
         let error = newer_format(&newest).unwrap().to_string();
-        assert!(error.contains("version 4") && error.contains("upgrade"));
+        let version = format!("version {}", FORMAT + 1);
+        assert!(error.contains(&version) && error.contains("upgrade"));
         assert!(newer_format(&image).is_none());
-        set_u32(&mut newer[..], 16, 4);
+        set_u32(&mut newer[..], 16, FORMAT + 1);
         let crc = crc32c::crc32c(&newer[..4092]);
         set_u32(&mut newer[..], 4092, crc);
         assert!(matches!(
             Header::decode(&newer, PageNo(0)),
-            Err(Error::NewerFormat { found: 4, .. })
+            Err(Error::NewerFormat { found, .. }) if found == FORMAT + 1
         ));
     }
 }

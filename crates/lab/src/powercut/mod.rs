@@ -256,6 +256,7 @@ struct Shared<'a> {
 fn cut(args: &Args, directory: &Path) -> Outcome {
     let mode = effective_mode(&args.mode, args.broken);
     let parsed = Mode::parse(&mode).map_err(|error| error.to_string())?;
+    Contract::holds_on(&parsed, args.tear)?;
     let seed = args.seed.unwrap_or_else(fresh_seed);
     let plan = Plan {
         file_system: args.fs,

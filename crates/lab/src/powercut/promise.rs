@@ -7,6 +7,7 @@ use onewrite_flash::history::{History, Position};
 use onewrite_torture::failure::{Failure, Promise};
 use onewrite_workload::mode::{Mode, Synchronous};
 
+use super::case::TearArg;
 use super::protocol::{Found, Note, Point, What};
 
 /// Every transaction of the workloads writes at least this many pages: clock, commits, their index,
@@ -54,12 +55,11 @@ impl Contract {
             return Err(format!("mode {mode} promises nothing after a power cut"));
         }
         let in_full = level != Synchronous::Normal && value("onewrite_sync") != Some("normal");
-        if !in_full && mode.journal().is_lsmvbt() {
-            return Err(format!(
-                "mode {mode}: what a power cut may take below synchronous=full is not judged"
-            ));
+        if mode.journal().is_lsmvbt() && value("lsmvbt_torn") == Some("double") {
+            // It flushes at every commit, at every level.
+            return Ok(Self::Full);
         }
-        if !in_full && !mode.journal().is_log() {
+        if !in_full && !mode.journal().is_log() && !mode.journal().is_lsmvbt() {
             return Err(format!(
                 "mode {mode}: SQLite's rollback journals promise nothing after a power cut below \
                  synchronous=full"
@@ -81,6 +81,17 @@ impl Contract {
                     .parse()
                     .map_err(|_| format!("mode {mode}: milliseconds"))?,
             }),
+        }
+    }
+
+    /// Whether a mode promises this on a device that tears writes in that way.
+    pub fn holds_on(mode: &Mode, tear: TearArg) -> Result<(), String> {
+        let mut trusts = mode.pragmas().iter().filter(|p| p.name == "lsmvbt_torn");
+        match trusts.next_back() {
+            Some(torn) if torn.value.contains("trust") && tear == TearArg::Sectors => Err(format!(
+                "mode {mode} promises nothing on a device that tears writes at 512 bytes: add --tear 4k"
+            )),
+            _ => Ok(()),
         }
     }
 
@@ -416,6 +427,10 @@ mod tests {
         assert!(contract("delete:synchronous=normal").is_err());
         assert!(contract("delete").is_err());
         assert_eq!(contract("lsmvbt:torn=trust"), Ok(Contract::Full));
-        assert!(contract("lsmvbt:synchronous=normal").is_err());
+        let normal = |torn: &str| contract(&format!("lsmvbt:torn={torn},synchronous=normal"));
+        assert_eq!(normal("double"), Ok(Contract::Full));
+        assert_eq!(normal("trust"), Ok(Contract::Prefix));
+        assert_eq!(contract("lsmvbt:synchronous=normal"), Ok(Contract::Prefix));
+        assert!(contract("lsmvbt:torn=double,synchronous=off").is_err());
     }
 }

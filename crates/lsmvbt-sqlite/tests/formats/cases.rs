@@ -13,13 +13,16 @@ pub struct Case {
 /// Updates of the one row in `history`.
 pub const UPDATES: u64 = 20;
 
+/// Changes of the schema's numbers in `schemas`.
+pub const SCHEMAS: u64 = 500;
+
 /// A transaction that each database takes.
 pub const MORE: &str = "BEGIN;
 CREATE TABLE more(a);
 INSERT INTO more WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100) SELECT i FROM n;
 COMMIT;";
 
-pub const CASES: [Case; 8] = [
+pub const CASES: [Case; 9] = [
     // Small and large values, of each type.
     Case {
         name: "values",
@@ -76,6 +79,15 @@ INSERT INTO t VALUES (0);
 PRAGMA lsmvbt_history = '36500 days';
 @UPDATES",
         answers: &[("SELECT v FROM t", "20"), ("PRAGMA lsmvbt_history", "36500 days")],
+    },
+    // More changes of the schema's numbers than the directory holds.
+    Case {
+        name: "schemas",
+        since: 4,
+        sql: "PRAGMA lsmvbt_history = 100000;
+CREATE TABLE t(v);
+@SCHEMAS",
+        answers: &[("PRAGMA user_version", "500"), ("SELECT count(*) FROM t", "0")],
     },
     // Small commits, each in one page.
     Case {

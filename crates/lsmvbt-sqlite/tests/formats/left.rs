@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Once;
 
-use super::cases::{CASES, Case, UPDATES};
+use super::cases::{CASES, Case, SCHEMAS, UPDATES};
 
 /// The formats that this version reads; it writes the last.
-pub const FORMATS: [u32; 3] = [1, 2, 3];
+pub const FORMATS: [u32; 4] = [1, 2, 3, 4];
 
 /// How its last process ended.
 pub const STATES: [&str; 2] = ["closed", "killed"];
@@ -124,7 +124,12 @@ fn write(case: &Case, state: &str, path: &Path) {
     let mut input = shell.stdin.take().expect("its input");
     let update = |n| format!("UPDATE t SET v = {n};\n");
     let updates: String = (1..=UPDATES).map(update).collect();
-    let sql = case.sql.replace("@UPDATES", &updates);
+    let schema = |n| format!("PRAGMA user_version = {n};\n");
+    let schemas: String = (1..=SCHEMAS).map(schema).collect();
+    let sql = case
+        .sql
+        .replace("@UPDATES", &updates)
+        .replace("@SCHEMAS", &schemas);
     // Written at once: a pipe has room for it.
     let all = format!("PRAGMA journal_mode = lsmvbt;\n{sql}\nSELECT 'ready';\n");
     input.write_all(all.as_bytes()).expect("a write");

@@ -213,6 +213,7 @@ fn a_diff_says_what_it_cannot_do() {
         ("'f', 2", "f is a virtual table"),
         ("'v', 2", "there is no table v in version 2 or "),
         ("'w', 99999", "version 99999 cannot be read"),
+        ("'w', 0", "version 0 cannot be read"),
         ("'w', '2026-01-01'", "no times are kept"),
         ("'w', 'x'", "it is a version's number, or a time"),
         (
@@ -243,4 +244,17 @@ fn an_attached_version_has_an_image_of_its_own() {
         memory.deserialize("main", &image).expect("its image");
         assert_eq!(one(&memory, "SELECT count(*) FROM t"), rows);
     }
+}
+
+#[test]
+fn a_version_of_a_file_without_versions_is_refused() {
+    let setup = Setup::new();
+    let of = |name: &str| format!("file:{}?version=3", setup.path(name));
+    assert!(Connection::open(&of("none")).is_err());
+    assert!(!std::path::Path::new(&setup.path("none")).exists());
+    let stock = setup.open("stock", "stock");
+    run(&stock, "CREATE TABLE t(a)");
+    assert!(Connection::open(&of("stock")).is_err());
+    assert!(refused(&stock, &format!("ATTACH '{}' AS old", of("none"))).contains("unable to open"));
+    assert_eq!(one(&stock, "PRAGMA integrity_check"), "ok");
 }

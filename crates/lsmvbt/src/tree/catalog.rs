@@ -3,6 +3,10 @@
 //! Page 2 is the directory. Its keys are -1 to -16 for the meta values, and 0 and up for catalog
 //! pages. Catalog page `c` has the roots of the trees `64 c` to `64 c + 63`. The pages are full of
 //! versioned entries like all others. Roots are never split in place; a new root gets a new entry.
+//!
+//! When the directory becomes full of earlier meta values, those of now move to a catalog page of
+//! their own, which the directory has under the key [`META_PAGE`]. Such a page makes room as every
+//! catalog page does, and the directory cannot. Earlier versions have their values where they were.
 
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -15,6 +19,11 @@ pub(crate) const DIRECTORY: u32 = 2;
 const TREES: u32 = 64;
 /// The number of meta values.
 pub(crate) const METAS: usize = 16;
+/// The directory's key of the meta values' own page: the number after those of all other catalog pages.
+const META_PAGE: i64 = u32::MAX as i64 / TREES as i64 + 1;
+/// A larger directory has its meta values in their own page. What is left is for the samples of a
+/// history and for catalog pages.
+const ROOM_FOR_METAS: usize = CAPACITY / 2;
 
 fn find(node: &NodeRef, view: u64, key: i64) -> Option<usize> {
     node.entries()
@@ -81,7 +90,7 @@ impl Core {
         for page in self.catalog_pages(view)?.into_iter().skip(1) {
             let node = self.catalog_node(page)?;
             let visible = node.entries().iter().filter(|e| e.visible(view));
-            for e in visible {
+            for e in visible.filter(|e| e.key >= 0) {
                 let tree = u32::try_from(e.key).map_err(|_| Error::Damaged {
                     page: PageNo(page),
                     what: "no tree's number",
@@ -93,11 +102,19 @@ impl Core {
         Ok(roots)
     }
 
+    /// The page of a version's meta values.
+    fn meta_page(&mut self, view: u64) -> Result<u32> {
+        let directory = self.catalog_node(DIRECTORY)?;
+        let at = find(&directory, view, META_PAGE);
+        Ok(at.map_or(DIRECTORY, |at| directory.entries()[at].child))
+    }
+
     /// All meta values at a version.
     pub(crate) fn metas(&mut self, view: u64) -> Result<[u32; METAS]> {
-        let directory = self.catalog_node(DIRECTORY)?;
+        let page = self.meta_page(view)?;
+        let node = self.catalog_node(page)?;
         let mut metas = [0; METAS];
-        for e in directory.entries().iter().filter(|e| e.visible(view)) {
+        for e in node.entries().iter().filter(|e| e.visible(view)) {
             let index = usize::try_from(-1 - e.key).unwrap_or(METAS);
             if let Some(meta) = metas.get_mut(index) {
                 *meta = e.child;
@@ -108,9 +125,10 @@ impl Core {
 
     /// A meta value at a version.
     pub(crate) fn meta(&mut self, view: u64, index: usize) -> Result<u32> {
-        let directory = self.catalog_node(DIRECTORY)?;
-        let at = find(&directory, view, -1 - index as i64);
-        Ok(at.map_or(0, |at| directory.entries()[at].child))
+        let page = self.meta_page(view)?;
+        let node = self.catalog_node(page)?;
+        let at = find(&node, view, -1 - index as i64);
+        Ok(at.map_or(0, |at| node.entries()[at].child))
     }
 
     /// Sets a meta value.
@@ -119,12 +137,53 @@ impl Core {
         if self.meta(m, index)? == value {
             return Ok(());
         }
-        let directory = self.catalog_node(DIRECTORY)?;
-        let key = -1 - index as i64;
-        match find(&directory, m, key) {
-            Some(at) => self.change_entry(DIRECTORY, at, value, Ended::Moved),
-            None => self.add_entry(DIRECTORY, key, value),
+        let mut page = self.meta_page(m)?;
+        if page == DIRECTORY && self.catalog_node(DIRECTORY)?.size() > ROOM_FOR_METAS {
+            page = self.move_metas()?;
         }
+        let node = self.catalog_node(page)?;
+        let key = -1 - index as i64;
+        match find(&node, m, key) {
+            Some(at) => self.change_entry(page, at, value, Ended::Moved),
+            None => self.add_entry(page, key, value),
+        }
+    }
+
+    /// Moves the meta values out of a directory that is getting full; returns their page.
+    fn move_metas(&mut self) -> Result<u32> {
+        self.collect(DIRECTORY, true)?;
+        if self.catalog_node(DIRECTORY)?.size() <= ROOM_FOR_METAS {
+            return Ok(DIRECTORY);
+        }
+        // An earlier release must not take the file for one of its own.
+        if !self.header.is_newest_format {
+            self.write_header(self.header.clone(), None)?;
+            self.flush_storage()?;
+        }
+        let page = self.allocate(|p, m| Node::new(p, PageType::Catalog, None, 0, 0, m))?;
+        let values = self.metas(self.version()?)?;
+        self.end_metas()?;
+        for (key, value) in (0..).map(|index| -1 - index).zip(values) {
+            if value != 0 {
+                self.add_entry(page, key, value)?;
+            }
+        }
+        self.add_entry(DIRECTORY, META_PAGE, page)?;
+        Ok(page)
+    }
+
+    /// Ends the meta values of the directory.
+    fn end_metas(&mut self) -> Result<()> {
+        let m = self.version()?;
+        let directory = self.node_mut(DIRECTORY)?;
+        let is_meta = |e: &Entry| e.live() && (-(METAS as i64)..0).contains(&e.key);
+        directory.sift(|e| !is_meta(e) || e.start < m);
+        for at in 0..directory.entries().len() {
+            if is_meta(&directory.entries()[at]) {
+                directory.end(at, m, Ended::Moved);
+            }
+        }
+        Ok(())
     }
 
     /// Gives a live entry another value from this version on.

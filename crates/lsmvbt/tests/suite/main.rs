@@ -16,6 +16,7 @@ mod kills;
 mod labels;
 mod map;
 mod marks;
+mod metas;
 mod model;
 mod pages;
 mod parts;
