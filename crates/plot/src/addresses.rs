@@ -11,14 +11,11 @@ use std::ops::Range;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
+use crate::chart::{LEFT, Linear, RIGHT, chart, mesh};
 use crate::frame::{self, AXIS, Canvas, GRID, INK, Series, TEXT, failed};
 use crate::picture::{Error, Picture};
 use crate::ticks::{Unit, Written, thousands};
-use crate::traffic::Times;
 
-/// Room for the labels of the axes.
-const LEFT: i32 = 96;
-const BELOW: i32 = 48;
 /// Pixels between bands.
 const CUT: i32 = 10;
 /// The most bands. Beyond that, the closest ones are merged.
@@ -146,20 +143,29 @@ impl Addresses {
     }
 
     fn draw_on(&self, area: &Canvas<'_>) -> Result<(), Error> {
-        let (wide, high) = area.dim_in_pixel();
-        let (left, right) = (LEFT, wide as i32 - 20);
-        let bottom = high as i32 - BELOW;
-        let seconds = self.seconds.max(1e-6);
-        let times = Times {
-            seconds,
-            left,
-            right,
-        };
-        let x = |at: f64| times.x(at);
         let bands = self.bands();
-        let places = share_out(&bands, bottom);
         let most = bands.last().map_or(1, |band| band.bytes.end) as f64;
         let written = Unit::Bytes.written(most);
+        let times = Linear::times(self.seconds.max(1e-6), area);
+        let time_label = times.written.label("time");
+        // The upright axis has only its label here: the bands are drawn by hand.
+        let mut chart = chart(
+            area,
+            (LEFT, RIGHT),
+            times,
+            (0..1).with_key_points(Vec::new()),
+        )?;
+        mesh(&mut chart)
+            .disable_mesh()
+            .disable_y_axis()
+            .x_desc(time_label)
+            .y_desc(written.label("address on the device"))
+            .draw()
+            .map_err(failed)?;
+        let (wide, high) = chart.plotting_area().dim_in_pixel();
+        let (left, right, bottom) = (LEFT, LEFT + wide as i32 - 1, high as i32 - 1);
+        let x = |at: f64| chart.backend_coord(&(at, 0)).0 - area.get_base_pixel().0;
+        let places = share_out(&bands, bottom);
         for (band, place) in bands.iter().zip(&places) {
             self.draw_band(area, band, place, written, (left, right))?;
         }
@@ -174,8 +180,9 @@ impl Addresses {
             let Some(series) = self.series.get(mark.series) else {
                 continue;
             };
-            let color = series.color.rgb();
-            frame::draw_mark(area, mark.at, mark.radius, series.shape, color)?;
+            let drawn = frame::mark(mark.radius, series.shape, series.color.rgb());
+            area.draw(&(EmptyElement::at(mark.at) + drawn))
+                .map_err(failed)?;
         }
         let mut taken: Vec<Box4> = placed.iter().map(Placed::around).collect();
         if self.marks.len() <= ANNOTATED {
@@ -184,9 +191,7 @@ impl Addresses {
         for (band, place) in bands.iter().zip(&places) {
             self.name_regions(area, band, place, &taken, (left, right))?;
         }
-        times.draw(area, bottom)?;
-        let label = written.label("address on the device");
-        frame::draw_upright(area, &label, (6, bottom / 2))
+        Ok(())
     }
 
     fn draw_band(

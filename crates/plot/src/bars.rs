@@ -1,13 +1,18 @@
 //! Figures for comparison: one bar, or a group of bars, for each category.
 
+use plotters::coord::combinators::WithKeyPoints;
+use plotters::coord::types::RangedCoordi32;
 use plotters::prelude::*;
 use plotters::style::Color as _;
 use plotters::style::text_anchor::{HPos, VPos};
 
+use crate::chart::{Linear, chart, mesh};
 use crate::colors::Color;
-use crate::frame::{self, AXIS, Canvas, GRID, INK, Series, Shape, TEXT, failed};
+use crate::frame::{self, AXIS, Canvas, INK, Series, Shape, TEXT, failed};
 use crate::picture::{Error, Picture};
 use crate::ticks::{Axis, Written};
+
+type Plot<'a> = DrawingArea<SVGBackend<'a>, Cartesian2d<Linear, WithKeyPoints<RangedCoordi32>>>;
 
 const WIDTH: u32 = 760;
 /// Height of a bar in pixels.
@@ -18,6 +23,8 @@ const NARROW: i32 = 15;
 const GAP: i32 = 12;
 /// The largest width that the categories' names may take.
 const NAMES: i32 = 260;
+/// Room for the figure after the longest bar.
+const FIGURE: i32 = 90;
 
 /// How several figures of a category relate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,11 +98,10 @@ impl Bars {
                 shape: Shape::Square,
             })
             .collect();
-        let rows = self.categories.len().max(1) as i32 * self.row();
-        let head = if self.subtitle.is_some() { 138 } else { 117 };
+        let head = if self.subtitle.is_some() { 134 } else { 113 };
         let lines = frame::legend_places(&legend, WIDTH as i32);
         let more_lines = lines.last().map_or(0, |(_, line)| *line);
-        let height = (rows + head + frame::LINE * more_lines) as u32;
+        let height = (self.rows() + head + frame::LINE * more_lines) as u32;
         let subtitle = self.subtitle.as_deref();
         frame::picture((WIDTH, height), &self.title, subtitle, &legend, |area| {
             self.draw_on(area)
@@ -108,6 +114,11 @@ impl Bars {
             Arrangement::Stacked => BAR + GAP,
             Arrangement::Grouped => NARROW * self.series.len().max(1) as i32 + GAP,
         }
+    }
+
+    /// Pixels of all categories.
+    fn rows(&self) -> i32 {
+        self.categories.len().max(1) as i32 * self.row()
     }
 
     fn sum(&self, category: usize) -> f64 {
@@ -128,118 +139,68 @@ impl Bars {
     }
 
     fn draw_on(&self, area: &Canvas<'_>) -> Result<(), Error> {
-        let (wide, _) = area.dim_in_pixel();
         let names = self.categories.iter().map(|name| frame::width(name, TEXT));
         let left = names.max().unwrap_or(0).min(NAMES) + 24;
-        // The longest bar has its figure after it.
-        let right = wide as i32 - 90;
-        let longest = self.longest();
-        let written = self.axis.unit.written(longest);
-        let bottom = self.categories.len().max(1) as i32 * self.row() + GAP / 2;
-        let x = |value: f64| left + (value / longest * f64::from(right - left)).round() as i32;
-        let scale = Scale { written, x: &x };
-        self.draw_axis(area, longest, bottom, &scale)?;
-        let label = style(HPos::Right, INK);
-        for (index, name) in self.categories.iter().enumerate() {
-            let top = index as i32 * self.row() + GAP / 2;
-            let middle = top + (self.row() - GAP) / 2;
-            let name = frame::shortened(name, TEXT, left - 20);
-            area.draw_text(&name, &label, (left - 8, middle))
-                .map_err(failed)?;
-            match self.arrangement {
-                Arrangement::Stacked => self.draw_stacked(area, index, top, &scale)?,
-                Arrangement::Grouped => self.draw_group(area, index, top, &scale)?,
-            }
-        }
-        line(area, (left, 0), (left, bottom), AXIS)
-    }
-
-    fn draw_axis(
-        &self,
-        area: &Canvas<'_>,
-        longest: f64,
-        bottom: i32,
-        Scale { written, x }: &Scale<'_>,
-    ) -> Result<(), Error> {
-        let (ticks, step) = written.ticks(0.0, longest, 6);
-        let number = frame::style(TEXT, AXIS, HPos::Center, VPos::Top);
-        for tick in ticks {
-            line(area, (x(tick), 0), (x(tick), bottom), GRID)?;
-            let text = written.tick(tick, step);
-            area.draw_text(&text, &number, (x(tick), bottom + 5))
-                .map_err(failed)?;
-        }
-        let text = written.label(&self.axis.label);
-        let middle = (x(0.0) + x(longest)) / 2;
-        let style = frame::style(TEXT, INK, HPos::Center, VPos::Top);
-        area.draw_text(&text, &style, (middle, bottom + 24))
-            .map_err(failed)
-    }
-
-    fn draw_stacked(
-        &self,
-        area: &Canvas<'_>,
-        index: usize,
-        top: i32,
-        Scale { written, x }: &Scale<'_>,
-    ) -> Result<(), Error> {
-        let mut from = 0.0;
-        for series in &self.series {
-            let Some(value) = series.value(index).filter(|value| *value > 0.0) else {
-                continue;
-            };
-            let corners = [(x(from), top), (x(from + value), top + BAR)];
-            let fill = series.color.rgb().filled();
-            area.draw(&Rectangle::new(corners, fill)).map_err(failed)?;
-            from += value;
-        }
-        let measured = self.series.iter().any(|s| s.value(index).is_some());
-        let figure = measured.then_some(from);
-        self.draw_figure(area, figure, (x(from), top + BAR / 2), *written)
-    }
-
-    fn draw_group(
-        &self,
-        area: &Canvas<'_>,
-        index: usize,
-        top: i32,
-        Scale { written, x }: &Scale<'_>,
-    ) -> Result<(), Error> {
-        for (series, top) in self.series.iter().zip((top..).step_by(NARROW as usize)) {
-            let value = series.value(index);
-            let end = x(value.unwrap_or(0.0));
-            let fill = series.color.rgb().filled();
-            let corners = [(x(0.0), top), (end, top + NARROW - 2)];
-            if value.is_some() {
-                area.draw(&Rectangle::new(corners, fill)).map_err(failed)?;
-            }
-            self.draw_figure(area, value, (end, top + NARROW / 2 - 1), *written)?;
+        let x = Linear::new(self.axis.unit, self.longest(), 6);
+        let written = x.written;
+        let row = self.row();
+        // Upright, the coordinates are pixels.
+        let middles = (0..self.categories.len() as i32).map(|index| index * row + row / 2);
+        let y = (self.rows()..0).with_key_points(middles.collect());
+        let name = |middle: &i32| {
+            let name = self.categories.get((middle / row) as usize);
+            frame::shortened(name.map_or("", String::as_str), TEXT, left - 20)
+        };
+        let mut chart = chart(area, (left, FIGURE), x, y)?;
+        mesh(&mut chart)
+            .disable_y_mesh()
+            .x_desc(written.label(&self.axis.label))
+            .y_label_style(style(INK))
+            .y_label_formatter(&name)
+            .draw()
+            .map_err(failed)?;
+        for index in 0..self.categories.len() {
+            self.draw_category(chart.plotting_area(), index, written)?;
         }
         Ok(())
     }
 
-    /// The figure after a bar; "not measured" where there is none.
-    fn draw_figure(
-        &self,
-        area: &Canvas<'_>,
-        value: Option<f64>,
-        (x, y): (i32, i32),
-        written: Written,
-    ) -> Result<(), Error> {
-        let (text, color) = match value {
-            Some(value) => (figure(value, written), INK),
-            None => ("not measured".to_owned(), AXIS),
+    /// Draws the bars of a category, and a figure after each; "not measured" where there is none.
+    fn draw_category(&self, area: &Plot<'_>, index: usize, written: Written) -> Result<(), Error> {
+        let is_stacked = self.arrangement == Arrangement::Stacked;
+        let high = if is_stacked { BAR } else { NARROW - 2 };
+        let mut top = index as i32 * self.row() + GAP / 2;
+        let mut from = 0.0;
+        let figure = |value: Option<f64>, top: i32| {
+            let (text, color) = match value {
+                Some(value) => (figure(value, written), INK),
+                None => ("not measured".to_owned(), AXIS),
+            };
+            let at = (value.unwrap_or(0.0), top + high / 2);
+            let text = Text::new(text, (6, 0), style(color));
+            area.draw(&(EmptyElement::at(at) + text)).map_err(failed)
         };
-        area.draw_text(&text, &style(HPos::Left, color), (x + 6, y))
-            .map_err(failed)
+        for series in &self.series {
+            let value = series.value(index);
+            let to = from + value.unwrap_or(0.0);
+            let corners = [(from, top), (to, top + high)];
+            let bar = Rectangle::new(corners, series.color.rgb().filled());
+            if to > from {
+                area.draw(&bar).map_err(failed)?;
+            }
+            if is_stacked {
+                from = to;
+            } else {
+                figure(value, top)?;
+                top += NARROW;
+            }
+        }
+        let is_measured = self.series.iter().any(|s| s.value(index).is_some());
+        match is_stacked {
+            true => figure(is_measured.then_some(from), top),
+            false => Ok(()),
+        }
     }
-}
-
-/// How values become positions and texts.
-struct Scale<'a> {
-    written: Written,
-    /// Pixels from the left.
-    x: &'a dyn Fn(f64) -> i32,
 }
 
 /// A figure to about three digits.
@@ -254,11 +215,6 @@ fn figure(value: f64, written: Written) -> String {
     crate::ticks::thousands(scaled, decimals)
 }
 
-fn style(h: HPos, color: RGBColor) -> TextStyle<'static> {
-    frame::style(TEXT, color, h, VPos::Center)
-}
-
-fn line(area: &Canvas<'_>, from: (i32, i32), to: (i32, i32), color: RGBColor) -> Result<(), Error> {
-    area.draw(&PathElement::new(vec![from, to], color))
-        .map_err(failed)
+fn style(color: RGBColor) -> TextStyle<'static> {
+    frame::style(TEXT, color, HPos::Left, VPos::Center)
 }

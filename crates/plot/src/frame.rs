@@ -24,6 +24,8 @@ pub(crate) const TEXT: i32 = 13;
 const TITLE: i32 = 16;
 /// Distance from the edge.
 const MARGIN: i32 = 12;
+/// Distance from the title and the legend.
+const ABOVE: i32 = 6;
 /// Height of a line of the legend.
 pub(crate) const LINE: i32 = 20;
 
@@ -147,7 +149,7 @@ pub(crate) fn picture(
         }
         top = draw_legend(&root, legend, top, size.0 as i32)?;
         let (_, below) = root.split_vertically(top);
-        draw(&below.margin(0, MARGIN / 2, MARGIN, MARGIN))?;
+        draw(&below.margin(ABOVE, MARGIN / 2, MARGIN, MARGIN))?;
         root.present().map_err(failed)?;
     }
     Ok(Picture::new(&svg, size, title))
@@ -162,7 +164,9 @@ fn draw_legend(root: &Canvas<'_>, legend: &[Series], top: i32, total: i32) -> Re
     let mut y = top + LINE / 2;
     for (series, (x, line)) in legend.iter().zip(legend_places(legend, total)) {
         y = top + LINE / 2 + LINE * line;
-        draw_mark(root, (x + 6, y), 5, series.shape, series.color.rgb())?;
+        let mark = mark(5, series.shape, series.color.rgb());
+        root.draw(&(EmptyElement::at((x + 6, y)) + mark))
+            .map_err(failed)?;
         root.draw_text(&series.name, &text, (x + 18, y))
             .map_err(failed)?;
     }
@@ -185,49 +189,27 @@ pub(crate) fn legend_places(legend: &[Series], total: i32) -> Vec<(i32, i32)> {
     places
 }
 
-/// Draws a mark of a radius in pixels.
-pub(crate) fn draw_mark(
-    area: &Canvas<'_>,
-    (x, y): (i32, i32),
+/// A mark of a radius in pixels.
+pub(crate) fn mark<'a>(
     radius: i32,
     shape: Shape,
     color: RGBColor,
-) -> Result<(), Error> {
+) -> DynElement<'static, SVGBackend<'a>, (i32, i32)> {
     let fill = color.mix(0.75).filled();
     let line = color.stroke_width(2);
-    let polygon = |points: &[(i32, i32)]| {
-        let points: Vec<_> = points.iter().map(|(dx, dy)| (x + dx, y + dy)).collect();
-        area.draw(&Polygon::new(points, fill)).map_err(failed)
-    };
-    let stroke = |from: (i32, i32), to: (i32, i32)| {
-        let points = vec![(x + from.0, y + from.1), (x + to.0, y + to.1)];
-        area.draw(&PathElement::new(points, line)).map_err(failed)
-    };
+    let polygon = |points: &[(i32, i32)]| Polygon::new(points, fill).into_dyn();
+    let path = |points: &[(i32, i32)]| PathElement::new(points, line).into_dyn();
     // This gives all shapes of a radius about the same area.
     let (r, wide) = (radius, radius * 5 / 4);
     match shape {
-        Shape::Circle => area.draw(&Circle::new((x, y), r, fill)).map_err(failed),
-        Shape::Ring => area.draw(&Circle::new((x, y), r, line)).map_err(failed),
+        Shape::Circle => Circle::new((0, 0), r, fill).into_dyn(),
+        Shape::Ring => Circle::new((0, 0), r, line).into_dyn(),
         Shape::Square => polygon(&[(-r, -r), (r, -r), (r, r), (-r, r)]),
         Shape::Diamond => polygon(&[(0, -wide), (wide, 0), (0, wide), (-wide, 0)]),
         Shape::Triangle => polygon(&[(0, -wide), (wide, r), (-wide, r)]),
         Shape::TriangleDown => polygon(&[(0, wide), (wide, -r), (-wide, -r)]),
-        Shape::Cross => {
-            stroke((-r, -r), (r, r))?;
-            stroke((-r, r), (r, -r))
-        }
-        Shape::Upright => stroke((0, -wide), (0, wide)),
-        Shape::Plus => {
-            stroke((0, -wide), (0, wide))?;
-            stroke((-wide, 0), (wide, 0))
-        }
+        Shape::Cross => path(&[(-r, -r), (r, r), (0, 0), (-r, r), (r, -r)]),
+        Shape::Upright => path(&[(0, -wide), (0, wide)]),
+        Shape::Plus => path(&[(0, -wide), (0, wide), (0, 0), (-wide, 0), (wide, 0)]),
     }
-}
-
-/// Draws the label of an upright axis, read from the bottom up. The point is the middle of its left
-/// edge.
-pub(crate) fn draw_upright(area: &Canvas<'_>, text: &str, at: (i32, i32)) -> Result<(), Error> {
-    let font = (FONT, TEXT).into_font().transform(FontTransform::Rotate270);
-    let style = font.color(&INK).pos(Pos::new(HPos::Center, VPos::Top));
-    area.draw_text(text, &style, at).map_err(failed)
 }

@@ -2,7 +2,6 @@
 //! number.
 
 use plotters::prelude::*;
-use plotters::style::Color as _;
 
 use crate::colors::Color;
 use crate::frame::{self, Series, Shape, failed};
@@ -44,57 +43,35 @@ impl Heat {
     /// If plotters fails, which it has no reason to do.
     pub fn draw(&self) -> Result<Picture, Error> {
         let (columns, side) = self.grid();
-        let rows = self.cells.len().div_ceil(columns) as u32;
-        let size = (WIDTH, ABOVE + AROUND + rows * side as u32);
-        let known = || {
-            self.cells
-                .iter()
-                .flatten()
-                .copied()
-                .filter(|number| number.is_finite())
-        };
-        let (least, most) = (
-            known().fold(f64::INFINITY, f64::min),
-            known().fold(0.0, f64::max),
-        );
+        let rows = self.cells.len().div_ceil(columns);
+        let size = (WIDTH, ABOVE + AROUND + rows as u32 * side as u32);
+        let known = self.cells.iter().flatten().copied();
+        let known = known.filter(|number| number.is_finite());
+        let least = known.clone().reduce(f64::min).unwrap_or(0.0);
+        let most = known.fold(0.0, f64::max);
         let mut legend = vec![
-            series(
-                format!(
-                    "{:.0} {}",
-                    if least.is_finite() { least } else { 0.0 },
-                    self.what
-                ),
-                LEAST,
-            ),
+            series(format!("{least:.0} {}", self.what), LEAST),
             series(format!("{most:.0}"), MOST),
         ];
         if self.cells.iter().any(Option::is_none) {
             legend.push(series(self.without.clone(), NONE));
         }
-        frame::picture(
-            size,
-            &self.title,
-            self.subtitle.as_deref(),
-            &legend,
-            |area| {
-                for (index, cell) in self.cells.iter().enumerate() {
-                    let (x, y) = (
-                        (index % columns) as i32 * side + 12,
-                        (index / columns) as i32 * side + 4,
-                    );
-                    let color = match cell.filter(|number| number.is_finite()) {
-                        Some(number) => {
-                            between(LEAST, MOST, (number - least) / (most - least).max(1e-9))
-                        }
-                        None => NONE,
-                    };
-                    let (from, to) = ((x, y), (x + side - 1, y + side - 1));
-                    area.draw(&Rectangle::new([from, to], color.rgb().filled()))
-                        .map_err(failed)?;
-                }
-                Ok(())
-            },
-        )
+        let subtitle = self.subtitle.as_deref();
+        frame::picture(size, &self.title, subtitle, &legend, |area| {
+            let size = (columns as i32 * side, rows as i32 * side);
+            let places = area
+                .clone()
+                .shrink((12, 4), size)
+                .split_evenly((rows, columns));
+            for (cell, place) in self.cells.iter().zip(places) {
+                let color = match cell.filter(|number| number.is_finite()) {
+                    Some(number) => between((number - least) / (most - least).max(1e-9)),
+                    None => NONE.rgb(),
+                };
+                place.margin(0, 1, 0, 1).fill(&color).map_err(failed)?;
+            }
+            Ok(())
+        })
     }
 
     /// Cells in a row, and the side of each.
@@ -115,9 +92,14 @@ fn series(name: String, color: Color) -> Series {
     }
 }
 
-fn between(from: Color, to: Color, part: f64) -> Color {
+/// The color of a part of the way from the smallest number to the largest.
+fn between(part: f64) -> RGBColor {
     let mix = |from: u8, to: u8| {
         (f64::from(from) + (f64::from(to) - f64::from(from)) * part).round() as u8
     };
-    Color(mix(from.0, to.0), mix(from.1, to.1), mix(from.2, to.2))
+    RGBColor(
+        mix(LEAST.0, MOST.0),
+        mix(LEAST.1, MOST.1),
+        mix(LEAST.2, MOST.2),
+    )
 }

@@ -34,6 +34,7 @@
 mod addresses;
 mod bars;
 mod cells;
+mod chart;
 pub mod colors;
 mod frame;
 mod heat;

@@ -1,5 +1,8 @@
 //! Numbers on axes: their positions and their text.
 
+use plotters::coord::ranged1d::Ranged as _;
+use plotters::coord::types::RangedCoordf64;
+
 /// The unit of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
@@ -78,29 +81,26 @@ impl Written {
         thousands(value, decimals.unwrap_or(6) as usize)
     }
 
-    /// Ticks from `from` to `to`, about `wanted` of them, and the distance between them.
+    /// Ticks from `from` to `to`, about `wanted` of them, and the distance between them. They are
+    /// plotters' own, except for bytes below a thousand of the unit: plotters has no powers of two.
     pub(crate) fn ticks(self, from: f64, to: f64, wanted: usize) -> (Vec<f64>, f64) {
-        let span = (to - from).max(f64::MIN_POSITIVE);
-        let binary = self.name.ends_with('B');
-        let step = nice(span / wanted.max(1) as f64 / self.per, binary) * self.per;
-        let first = (from / step - 1e-9).ceil() as i64;
-        let last = (to / step + 1e-9).floor() as i64;
-        let last = last.min(first.saturating_add(200));
-        ((first..=last).map(|n| n as f64 * step).collect(), step)
+        let (from, to) = (from / self.per, to / self.per);
+        let rough = (to - from) / wanted as f64;
+        let mut ticks = if self.name.ends_with('B') && (1.0..512.0).contains(&rough) {
+            let step = 2f64.powi(rough.log2().ceil() as i32);
+            let (first, last) = ((from / step).ceil() as u64, (to / step).floor() as u64);
+            (first..=last).map(|n| n as f64 * step).collect()
+        } else {
+            RangedCoordf64::from(from..to).key_points(wanted + 1)
+        };
+        ticks.iter_mut().for_each(|tick| *tick *= self.per);
+        let step = match ticks.as_slice() {
+            [first, second, ..] => second - first,
+            [only] if *only > 0.0 => *only,
+            _ => self.per,
+        };
+        (ticks, step)
     }
-}
-
-/// The next larger of 1, 2 and 5 times a power of ten, or, for bytes below a thousand, a power of
-/// two.
-fn nice(rough: f64, binary: bool) -> f64 {
-    if binary && (1.0..512.0).contains(&rough) {
-        return 2f64.powi(rough.log2().ceil() as i32);
-    }
-    let power = 10f64.powf(rough.log10().floor());
-    let times = [1.0, 2.0, 5.0, 10.0]
-        .into_iter()
-        .find(|times| times * power >= rough * (1.0 - 1e-9));
-    times.unwrap_or(10.0) * power
 }
 
 /// A number with commas between thousands.

@@ -5,8 +5,7 @@ use std::time::Instant;
 
 use onewrite_flash::random::Random;
 
-use crate::common::path;
-use crate::support::{Mounted, can_run, integrity};
+use crate::support::{AllParts, Mounted, can_run, integrity};
 
 /// The progress of a long run, and how long the rest will take, printed every ten seconds.
 struct Progress {
@@ -34,9 +33,9 @@ impl Progress {
     }
 }
 
-/// Wrong bits for each read: a block is moved after some 10,000 to 30,000 reads, and can be read
-/// until three times as many.
-const RATES: &str = "corrects = 40\nper_erase = 0\nper_read = 100\nper_day = 0\n";
+/// Wrong bits in 10^9 for each read: a block is moved after some 10,000 to 30,000 reads, and can be
+/// read until three times as many.
+const PER_READ: u32 = 100;
 
 /// Power cuts under SQLite: everything committed exists, and nothing in part. A third of them is on
 /// a device that puts copies among the host's pages, a third on one with all parts that are there by
@@ -60,23 +59,10 @@ fn nothing_is_lost_and_nothing_is_partial_after_power_cuts() {
         .unwrap_or(1);
     println!("ONEWRITE_SEED={seed}");
     let mut random = Random::new(seed);
-    let rates = tempfile::NamedTempFile::new().unwrap();
-    fs::write(rates.path(), RATES).unwrap();
-    let by_choice = [
-        "--gc",
-        "cost-benefit",
-        "--planes",
-        "2",
-        "--map-cache",
-        "300",
-        "--pages",
-        "paired",
-        "--bit-errors",
-        path(rates.path()),
-    ];
+    let parts = AllParts::new(PER_READ);
     cut_and_look(&["--copies", "apart"], cuts - cuts / 3 * 2, &mut random);
     cut_and_look(&["--copies", "among-host"], cuts / 3, &mut random);
-    cut_and_look(&by_choice, cuts / 3, &mut random);
+    cut_and_look(&parts.options(), cuts / 3, &mut random);
 }
 
 fn cut_and_look(shape: &[&str], cuts: u64, random: &mut Random) {

@@ -6,6 +6,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::common::{onewrite, path, text};
+use crate::support::AllParts;
 
 struct Device {
     dir: TempDir,
@@ -155,27 +156,9 @@ fn one_disk_of_several_can_be_chosen() {
 /// A device in use with every part that is there by choice.
 #[test]
 fn the_parts_by_choice_are_counted_and_a_queue_makes_it_faster() {
-    let rates = tempfile::NamedTempFile::new().unwrap();
-    let text = "corrects = 40\nper_erase = 0\nper_read = 20000\nper_day = 0\n";
-    std::fs::write(rates.path(), text).unwrap();
-    let device = || {
-        Device::new(&[
-            "--full",
-            "70",
-            "--gc",
-            "cost-benefit",
-            "--planes",
-            "2",
-            "--map-cache",
-            "300",
-            "--pages",
-            "paired",
-            "--bit-errors",
-            path(rates.path()),
-            "--scrub-reads",
-            "100",
-        ])
-    };
+    let parts = AllParts::new(20_000);
+    let used = ["--full", "70", "--scrub-reads", "100"];
+    let device = || Device::new(&[&used[..], &parts.options()].concat());
     let mut at = 1_u64;
     let mut trace = String::from("fio version 2 iolog\n");
     for n in 0..6_000 {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use rusqlite::{Connection, OpenFlags};
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 
 use crate::below;
 use crate::common::{onewrite, path};
@@ -166,6 +166,35 @@ pub fn count(connection: &Connection) -> i64 {
 
 pub fn integrity(connection: &Connection) -> String {
     ask(connection, "PRAGMA integrity_check").unwrap()
+}
+
+/// All parts of a device that are there by choice: their options, and the file of bit errors that
+/// one of them names.
+pub struct AllParts {
+    rates: NamedTempFile,
+}
+
+impl AllParts {
+    /// With as many wrong bits in 10^9 for each read of a block.
+    pub fn new(per_read: u32) -> Self {
+        let rates = NamedTempFile::new().unwrap();
+        let text = format!("corrects = 40\nper_erase = 0\nper_read = {per_read}\nper_day = 0\n");
+        std::fs::write(rates.path(), text).unwrap();
+        Self { rates }
+    }
+
+    pub fn options(&self) -> Vec<&str> {
+        let mut options = vec![
+            "--gc",
+            "cost-benefit",
+            "--planes",
+            "2",
+            "--map-cache",
+            "300",
+        ];
+        options.extend(["--pages", "paired", "--bit-errors", path(self.rates.path())]);
+        options
+    }
 }
 
 /// A process that runs `script` with the path. The script has printed a line, and continues when
