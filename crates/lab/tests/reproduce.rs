@@ -516,6 +516,13 @@ fn block_remapping_s_bytes_are_counted_and_every_difference_is_explained() {
             assert_eq!(row["ratio"]["rounds"], 1, "{row}");
         }
     }
+    // A region that is made again costs its bytes: the log's frames once more.
+    let forward = of("onewrite:checkpoint=forward", "written by updates");
+    let region = of(
+        "onewrite:checkpoint=forward,region=150m",
+        "written by updates",
+    );
+    assert!(region > 1.3 * forward, "{figure}");
     // An update that is remapped is written once, and a copied one twice.
     let copied = of("onewrite:layout=gathered", "written by updates");
     for remapped in [
@@ -563,4 +570,45 @@ fn the_ratios_of_times_come_from_paired_rounds_until_they_are_decided() {
         assert!((low..=high).contains(&number(&ratio["ours"])), "{ratio}");
         assert!(low > 0.2 && high < 50.0, "{ratio}");
     }
+}
+
+#[test]
+fn what_remapping_does_to_flash_is_counted_on_a_device_for_each_mode() {
+    if !can_make(FileSystem::Xfs) || !std::path::Path::new("/dev/fuse").exists() {
+        return;
+    }
+    let output = onewrite_lab(
+        "reproduce",
+        &["block-remapping", "flash", "--count", "150", "--json"],
+    );
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).expect("one JSON document");
+    let figure = &figures(&document)[0];
+    let rows = figure["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 3 * 4 * 9, "works, modes, columns: {figure}");
+    let of = |work: &str, mode: &str, quantity: &str| {
+        let is_it =
+            |row: &&Value| row["name"] == work && row["ran"] == mode && row["quantity"] == quantity;
+        let row = rows.iter().find(is_it).expect("the row");
+        row["ours"].as_f64().unwrap_or_else(|| panic!("{row}"))
+    };
+    let (copy, exchange) = ("onewrite:layout=gathered", "onewrite:checkpoint=exchange");
+    let at_random = "updates at random";
+    let host = "host's pages a transaction";
+    // The NAND programs at least what the host writes.
+    for mode in [copy, exchange] {
+        let programs = of(at_random, mode, "programs a transaction");
+        assert!(programs >= of(at_random, mode, host), "{figure}");
+    }
+    // An update that is remapped is written once. Its blocks are in the database then, one by one.
+    assert!(of(at_random, exchange, host) < 0.85 * of(at_random, copy, host));
+    let extents = "extents of the database";
+    assert!(of(at_random, exchange, extents) > 10.0 * of(at_random, copy, extents));
+    let scan = "NAND pages read by that scan";
+    assert!(of(at_random, exchange, scan) >= of(at_random, copy, scan));
+    // Each is read once at least: a page of the NAND has 8 KiB.
+    assert!(
+        of("inserts", copy, scan) * 8192.0 >= 300.0 * 8192.0,
+        "{figure}"
+    );
 }

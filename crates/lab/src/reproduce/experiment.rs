@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use onewrite::mode::Region;
 use onewrite_iotrace::trace::Tracer;
 use onewrite_workload::files::{Access, FilePlan, Way};
 use onewrite_workload::mode::{Mode, Synchronous};
@@ -20,6 +21,7 @@ use onewrite_cli::compare::paired::{CONFIDENCE, FIRST_LOOK, Looks};
 use onewrite_cli::compare::report::{Raw, Run};
 use onewrite_cli::compare::rounds::order;
 use onewrite_cli::compare::session::{self, Terms};
+use onewrite_cli::device::flash::FlashModel;
 use onewrite_cli::place::{Place, Room};
 use onewrite_cli::progress::Progress;
 use onewrite_cli::trace::{self, Traced};
@@ -56,8 +58,16 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// The room that a trial needs on a scratch file system.
-    pub fn room(&self) -> Room {
+    /// Bytes of a scratch file system for it.
+    pub fn bytes(&self) -> u64 {
+        let mut parts = self.mode.split([':', ',']);
+        let region = parts.find_map(|part| Region::parse(part.strip_prefix("region=")?).ok()?);
+        // A log leaves twice its region free.
+        let region = region.map_or(0, |region| 4 * region.bytes());
+        self.room().bytes() + region
+    }
+
+    fn room(&self) -> Room {
         Room {
             op: self.op,
             count: self.count + self.warm_up,
@@ -215,6 +225,21 @@ impl<'a> Experiment<'a> {
             true => Ok(()),
             false => Err("device bytes take a scratch file system (root)".to_owned()),
         }
+    }
+
+    /// The flash below the place, if there is.
+    pub fn flash_model(&self) -> Option<FlashModel> {
+        self.place.flash_model()
+    }
+
+    /// Shows what is done.
+    pub fn progress(&self) -> &Progress {
+        self.progress
+    }
+
+    /// Says what is done now.
+    pub fn say(&self, what: &str) {
+        self.progress.say(what);
     }
 
     /// Starts to trace the device.

@@ -396,7 +396,7 @@ fn chosen(paper: PaperArg, names: &[String]) -> Result<Vec<&'static str>, String
 /// Bytes of a scratch file system for the largest trial.
 fn room(figures: &[&Figure], choice: Choice) -> u64 {
     let trials = figures.iter().flat_map(|figure| (figure.trials)(choice));
-    let largest = trials.map(|trial| trial.room().bytes()).max();
+    let largest = trials.map(|trial| trial.bytes()).max();
     largest.unwrap_or(0).max(place::bytes_with(64 << 20))
 }
 
