@@ -90,6 +90,17 @@ impl Where {
         }
     }
 
+    /// A scratch XFS on flash.
+    pub fn xfs_on_flash(model: FlashModel) -> Self {
+        Self {
+            dir: None,
+            scratch: Some(ScratchArg::Xfs),
+            scratch_dir: None,
+            device: Some(Model::Flash(model)),
+            aged: None,
+        }
+    }
+
     /// A scratch XFS, unless the user names a place.
     pub fn or_scratch_xfs(mut self) -> Self {
         if self.dir.is_none() {

@@ -170,6 +170,17 @@ fn deleted_and_open(device: u64, found: &mut Found) {
     }
 }
 
+/// The pieces of a file on the device: its extents that do not continue the one before.
+///
+/// # Errors
+/// The file cannot be opened, or its file system does not say.
+pub fn extents_of(path: &Path) -> std::io::Result<usize> {
+    let extents = extents(path)?;
+    let is_break = |pair: &&[Range<u64>]| matches!(pair, [one, next] if one.end != next.start);
+    let breaks = extents.windows(2).filter(is_break).count();
+    Ok(breaks + usize::from(!extents.is_empty()))
+}
+
 /// The sectors that a file has.
 pub(crate) fn extents(path: &Path) -> std::io::Result<Vec<Range<u64>>> {
     use fiemap::FiemapExtentFlags as Flags;

@@ -6,6 +6,7 @@
 mod layout;
 mod linger;
 pub mod policy;
+mod region;
 mod stall;
 mod time;
 pub mod words;
@@ -19,6 +20,7 @@ pub use policy::{
     CheckpointPolicy, Compressing, Compression, Differences, Floor, Goal, GroupSynch, InitPolicy,
     SyncPolicy,
 };
+pub use region::Region;
 pub use stall::StallLimit;
 pub use words::UnknownWord;
 

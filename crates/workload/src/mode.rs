@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use onewrite::mode::{GroupSynch, Region};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -117,6 +118,8 @@ enum Values {
     OneOf(Cow<'static, [&'static str]>),
     /// `frames/milliseconds`, written `'frames,milliseconds'` in the pragma.
     FramesAndMillis,
+    /// A region's.
+    Size,
 }
 
 /// A part of a mode that can vary.
@@ -144,9 +147,10 @@ fn engine_keys() -> Vec<Key> {
         Key {
             name: setting.name(),
             pragma: setting.pragma,
-            values: match values.contains(&onewrite::mode::GroupSynch::FORM.0) {
-                true => Values::FramesAndMillis,
-                false => Values::OneOf(values.into()),
+            values: match &values[..] {
+                [_, form] if *form == GroupSynch::FORM.0 => Values::FramesAndMillis,
+                [_, form] if *form == Region::FORM.0 => Values::Size,
+                _ => Values::OneOf(values.into()),
             },
         }
     };
@@ -352,6 +356,13 @@ impl Mode {
             Values::FramesAndMillis => frames_and_millis(value).ok_or_else(|| {
                 self.bad_value(key, value, "frames/milliseconds, for example 4/2")
             })?,
+            Values::Size => match Region::parse(value) {
+                Ok(region) => format!(
+                    "'{}'",
+                    region.map_or(Region::AUTO.to_owned(), |of| of.to_string())
+                ),
+                Err(error) => return Err(self.bad_value(key, value, &error.known)),
+            },
         };
         self.pragmas.push(Pragma {
             name: known.pragma,
@@ -566,7 +577,7 @@ mod tests {
             error,
             "mode waldio: no variation is called \"lay\"; it takes sync, group_commit, \
              read_durable, group_synch, compression, goal, differences, checkpoint, \
-             background_checkpoint, linger, layout, init, direct_io, stall_log, synchronous, page_size, \
+             region, background_checkpoint, linger, layout, init, direct_io, stall_log, synchronous, page_size, \
              locking_mode"
         );
         let error = Mode::parse("wal:layout=sector").unwrap_err().to_string();
@@ -586,6 +597,18 @@ mod tests {
             "mode waldio: layout cannot be \"page16k\"; it can be auto, embedded, sector, \
              page4k, page8k, gathered"
         );
+        let region = Mode::parse("onewrite:checkpoint=forward,region=150m").unwrap();
+        let pragma = region.pragmas().last().unwrap();
+        assert_eq!(
+            (pragma.name, pragma.value.as_str()),
+            ("onewrite_region", "'150M'")
+        );
+        for bad in ["150", "0m", "auto'"] {
+            assert!(
+                Mode::parse(&format!("onewrite:region={bad}")).is_err(),
+                "{bad}"
+            );
+        }
         for bad in ["4", "4/", "/2", "4/2/1", "-1/2", "4/2'"] {
             assert!(
                 Mode::parse(&format!("waldio:group_synch={bad}")).is_err(),

@@ -2,7 +2,8 @@
 //!
 //! A round is short, and its order changes. The second round has the reverse order of the first.
 //! Later pairs of rounds have a shuffled order and its reverse. So a drift of the machine favors no mode.
-//! `compare`, `bench` and `onewrite-lab matrix` call [`Comparison::measure`].
+//! `compare`, `bench` and `onewrite-lab matrix` call [`Comparison::measure`]; `reproduce` takes the
+//! order alone.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -219,7 +220,7 @@ pub fn raw_bench(place: &Place, count: u32) -> Result<RawBench<'_>, String> {
 }
 
 /// The order of so many modes in a round, from 1.
-fn order(modes: usize, round: u32, seed: u64) -> Vec<usize> {
+pub fn order(modes: usize, round: u32, seed: u64) -> Vec<usize> {
     let mut order: Vec<u32> = (0..u32::try_from(modes).unwrap_or(u32::MAX)).collect();
     let pair = round.saturating_sub(1) / 2;
     if pair > 0 {

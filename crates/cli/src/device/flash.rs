@@ -171,6 +171,11 @@ impl FlashModel {
         )
     }
 
+    /// Pages of an erase block.
+    pub fn pages_per_block(&self) -> u32 {
+        self.pages_per_block
+    }
+
     /// Whether it takes its time.
     pub fn takes_time(&self) -> bool {
         self.time == Time::Real

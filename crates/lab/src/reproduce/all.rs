@@ -131,11 +131,11 @@ fn minutes_left(papers: &[PaperArg], done: usize, elapsed: Duration, quick: bool
 /// About how many minutes a paper takes. The pace of the papers before corrects it.
 fn minutes(paper: PaperArg, quick: bool) -> f64 {
     let (whole, quick_one) = match paper {
-        PaperArg::Waldio => (2.0, 0.5),
-        PaperArg::Swal => (20.0, 1.0),
-        PaperArg::BlockRemapping => (1.0, 0.3),
+        PaperArg::Waldio => (6.0, 0.5),
+        PaperArg::Swal => (25.0, 1.0),
+        PaperArg::BlockRemapping => (8.0, 0.6),
         PaperArg::Xftl => (40.0, 2.0),
-        PaperArg::Lsmvbt => (1.0, 0.3),
+        PaperArg::Lsmvbt => (2.0, 0.3),
     };
     if quick { quick_one } else { whole }
 }

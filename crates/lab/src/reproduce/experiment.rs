@@ -2,12 +2,13 @@
 //!
 //! A trial is a run of `compare`: the same transactions under one mode, on a fresh database. The
 //! repetitions of several trials are interleaved, so that other load on the machine affects all of
-//! them.
+//! them. [`super::rounds`] decides the ratios of times.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use onewrite::mode::Region;
 use onewrite_iotrace::trace::Tracer;
 use onewrite_workload::files::{Access, FilePlan, Way};
 use onewrite_workload::mode::{Mode, Synchronous};
@@ -16,12 +17,17 @@ use onewrite_workload::raw::{Rates, RawBench};
 use tempfile::TempDir;
 
 use onewrite_cli::compare::files;
+use onewrite_cli::compare::paired::{CONFIDENCE, FIRST_LOOK, Looks};
 use onewrite_cli::compare::report::{Raw, Run};
+use onewrite_cli::compare::rounds::order;
 use onewrite_cli::compare::session::{self, Terms};
+use onewrite_cli::device::flash::FlashModel;
 use onewrite_cli::place::{Place, Room};
 use onewrite_cli::progress::Progress;
 use onewrite_cli::trace::{self, Traced};
 use onewrite_cli::{directory, interrupt};
+
+use super::rounds::different;
 
 /// Bytes of a Mobibench row, as in both papers.
 pub const RECORD_BYTES: u32 = 100;
@@ -33,7 +39,7 @@ const TRIAL_S: f64 = 0.5;
 const TRANSACTION_S: f64 = 60e-6;
 
 /// One configuration to run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Trial {
     /// The operation of each transaction.
     pub op: Op,
@@ -52,8 +58,16 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// The room that a trial needs on a scratch file system.
-    pub fn room(&self) -> Room {
+    /// Bytes of a scratch file system for it.
+    pub fn bytes(&self) -> u64 {
+        let mut parts = self.mode.split([':', ',']);
+        let region = parts.find_map(|part| Region::parse(part.strip_prefix("region=")?).ok()?);
+        // A log leaves twice its region free.
+        let region = region.map_or(0, |region| 4 * region.bytes());
+        self.room().bytes() + region
+    }
+
+    fn room(&self) -> Room {
         Room {
             op: self.op,
             count: self.count + self.warm_up,
@@ -61,6 +75,21 @@ impl Trial {
             autocheckpoint: self.autocheckpoint,
             warehouses: 1,
         }
+    }
+
+    /// Whether both do the same, however often.
+    pub fn is_same_work(&self, other: &Self) -> bool {
+        let work = |of: &Self| {
+            (
+                of.op,
+                of.mode,
+                of.count,
+                of.autocheckpoint,
+                of.record_bytes,
+                of.warm_up,
+            )
+        };
+        work(self) == work(other)
     }
 
     /// The estimated flushes of a transaction, which it waits for.
@@ -89,6 +118,24 @@ pub struct Choice {
     pub seed: u64,
     /// Repetitions, if the user sets the number.
     pub repeats: Option<u32>,
+    /// Rounds of a figure at most, until its ratios are decided.
+    pub max_rounds: u32,
+}
+
+impl Choice {
+    /// Rounds of a timed trial before the first look.
+    pub fn rounds(self) -> u32 {
+        let least = FIRST_LOOK.min(self.max_rounds);
+        self.repeats.unwrap_or(least)
+    }
+
+    /// After how many rounds the ratios are looked at.
+    pub fn looks(self) -> Looks {
+        match self.repeats {
+            Some(repeats) => Looks::new(repeats, repeats),
+            None => Looks::new(1, self.max_rounds),
+        }
+    }
 }
 
 /// Estimates the time left from the expected and the measured times of trials.
@@ -106,7 +153,12 @@ pub struct Experiment<'a> {
     choice: Choice,
     /// The directory for pictures of traces, if the user wants them.
     plots: Option<&'a Path>,
+    /// The runs of each trial; their `repeat` is the round.
     runs: Vec<(Trial, Vec<Run>)>,
+    /// Rounds so far.
+    rounds: u32,
+    /// How often an interval may miss the true ratio.
+    error: f64,
     bench: RawBench<'a>,
     samples: Vec<Rates>,
     clock: Clock,
@@ -134,6 +186,8 @@ impl<'a> Experiment<'a> {
             choice,
             plots,
             runs: Vec::new(),
+            rounds: 0,
+            error: 1.0 - CONFIDENCE,
             bench,
             samples: vec![first],
             clock: Clock {
@@ -171,6 +225,21 @@ impl<'a> Experiment<'a> {
             true => Ok(()),
             false => Err("device bytes take a scratch file system (root)".to_owned()),
         }
+    }
+
+    /// The flash below the place, if there is.
+    pub fn flash_model(&self) -> Option<FlashModel> {
+        self.place.flash_model()
+    }
+
+    /// Shows what is done.
+    pub fn progress(&self) -> &Progress {
+        self.progress
+    }
+
+    /// Says what is done now.
+    pub fn say(&self, what: &str) {
+        self.progress.say(what);
     }
 
     /// Starts to trace the device.
@@ -220,13 +289,8 @@ impl<'a> Experiment<'a> {
 
     /// Announces the work ahead, and returns how long all of it should take.
     pub fn expect(&mut self, trials: &[Trial], extra: Duration) -> Duration {
-        let mut different: Vec<Trial> = Vec::new();
-        for trial in trials {
-            if !different.contains(trial) {
-                different.push(*trial);
-            }
-        }
-        let each = different.iter().map(|trial| self.seconds(trial));
+        let each = different(trials);
+        let each = each.iter().map(|trial| self.seconds(trial));
         self.clock.expected_s = each.sum::<f64>() + extra.as_secs_f64();
         self.clock.begun = Instant::now();
         Duration::from_secs_f64(self.clock.expected_s)
@@ -264,31 +328,53 @@ impl<'a> Experiment<'a> {
 
     /// Runs all trials that have not run yet, with interleaved repetitions.
     pub fn run_all(&mut self, trials: &[Trial]) -> Result<(), String> {
-        let mut missing: Vec<Trial> = Vec::new();
-        for trial in trials {
-            let known = self.runs.iter().any(|(ran, _)| ran == trial);
-            if !known && !missing.contains(trial) {
-                missing.push(*trial);
-            }
+        let mut missing = different(trials);
+        missing.retain(|trial| self.runs_of(trial).is_empty());
+        let most = missing.iter().map(|trial| trial.repeats).max();
+        for round in 1..=most.unwrap_or(0) {
+            let due = missing.iter().filter(|trial| round <= trial.repeats);
+            let due: Vec<Trial> = due.copied().collect();
+            self.round(&due)?;
         }
-        let rounds = missing.iter().map(|trial| trial.repeats).max().unwrap_or(0);
-        let mut ran: Vec<(Trial, Vec<Run>)> = missing
-            .into_iter()
-            .map(|trial| (trial, Vec::new()))
-            .collect();
-        for round in 1..=rounds {
-            for (trial, runs) in &mut ran {
-                if round <= trial.repeats {
-                    runs.push(self.run_once(trial, round)?);
-                    let seconds = self.seconds(trial) / f64::from(trial.repeats);
-                    self.done(seconds);
-                }
-            }
-            let again = self.bench.measure().map_err(|error| error.to_string())?;
-            self.samples.push(again);
-        }
-        self.runs.extend(ran);
         Ok(())
+    }
+
+    /// Runs each of these trials once.
+    pub fn round(&mut self, trials: &[Trial]) -> Result<(), String> {
+        self.rounds += 1;
+        for at in order(trials.len(), self.rounds, self.choice.seed) {
+            let Some(trial) = trials.get(at) else {
+                continue;
+            };
+            let run = self.run_once(trial, self.rounds)?;
+            let of_trial = |(known, _): &&mut (Trial, _)| trial.is_same_work(known);
+            match self.runs.iter_mut().find(of_trial) {
+                Some((_, runs)) => runs.push(run),
+                None => self.runs.push((*trial, vec![run])),
+            }
+            let seconds = self.seconds(trial) / f64::from(trial.repeats.max(1));
+            self.done(seconds);
+        }
+        let again = self.bench.measure().map_err(|error| error.to_string())?;
+        self.samples.push(again);
+        Ok(())
+    }
+
+    /// The runs of a trial so far.
+    pub fn runs_of(&self, trial: &Trial) -> &[Run] {
+        let of_trial = |(known, _): &&(Trial, _)| trial.is_same_work(known);
+        let found = self.runs.iter().find(of_trial);
+        found.map_or(&[], |(_, runs)| runs)
+    }
+
+    /// How often an interval of this look may miss the true ratio.
+    pub fn error(&self) -> f64 {
+        self.error
+    }
+
+    /// Sets the error of the look that is due.
+    pub fn set_error(&mut self, error: f64) {
+        self.error = error;
     }
 
     fn run_once(&mut self, trial: &Trial, round: u32) -> Result<Run, String> {
@@ -341,8 +427,7 @@ impl<'a> Experiment<'a> {
     /// Returns the repetition of a trial that has the median rate.
     pub fn run(&mut self, trial: &Trial) -> Result<&Run, String> {
         self.run_all(&[*trial])?;
-        let runs = self.runs.iter().find(|(ran, _)| ran == trial);
-        let mut by_rate: Vec<&Run> = runs.map_or(Vec::new(), |(_, runs)| runs.iter().collect());
+        let mut by_rate: Vec<&Run> = self.runs_of(trial).iter().collect();
         by_rate.sort_by(|a, b| a.ops_per_s.total_cmp(&b.ops_per_s));
         let median = onewrite_common::middle(&by_rate).copied();
         median.ok_or_else(|| format!("{}: no run", trial.mode))

@@ -109,12 +109,20 @@ fn trial(choice: Choice, op: Op, mode: &'static str, count: u32) -> Trial {
     }
 }
 
+/// A trial whose time is taken, in rounds.
+fn timed(choice: Choice, op: Op, mode: &'static str) -> Trial {
+    Trial {
+        repeats: choice.rounds(),
+        ..trial(choice, op, mode, count(choice))
+    }
+}
+
 fn count(choice: Choice) -> u32 {
     choice.count.unwrap_or(COUNT).min(COUNT)
 }
 
 fn thousand(choice: Choice) -> impl Iterator<Item = Trial> {
-    let each = move |mode| trial(choice, Op::Insert, mode, count(choice));
+    let each = move |mode| timed(choice, Op::Insert, mode);
     [WAL, TRUST, DOUBLE].into_iter().map(each)
 }
 
@@ -124,15 +132,15 @@ fn few(choice: Choice, inserts: u32) -> impl Iterator<Item = Trial> {
 }
 
 fn mixes(choice: Choice) -> Vec<Trial> {
-    let each = |(op, _)| [WAL, TRUST].map(|mode| trial(choice, op, mode, count(choice)));
+    let each = |(op, _)| [WAL, TRUST].map(|mode| timed(choice, op, mode));
     MIXES.into_iter().flat_map(each).collect()
 }
 
 fn switched(choice: Choice) -> Vec<Trial> {
     let ours = SWITCHES
         .iter()
-        .map(|(_, mode)| trial(choice, Op::Insert, mode, count(choice)));
-    let wal = trial(choice, Op::Insert, WAL, count(choice));
+        .map(|(_, mode)| timed(choice, Op::Insert, mode));
+    let wal = timed(choice, Op::Insert, WAL);
     ours.chain([wal]).collect()
 }
 
@@ -176,15 +184,25 @@ fn how(experiment: &Experiment<'_>) -> String {
     )
 }
 
+fn per_s(run: &Run) -> f64 {
+    run.ops_per_s
+}
+
 fn slide_46(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
+    let trials: Vec<Trial> = thousand(experiment.choice()).collect();
+    let rows = experiment.decided(&trials, an_insert)?;
+    let how = how(experiment);
+    shown(experiment, "slide-46", how, rows)
+}
+
+fn an_insert(experiment: &mut Experiment<'_>) -> Result<Vec<Row>, String> {
     let choice = experiment.choice();
-    experiment.run_all(&thousand(choice).collect::<Vec<_>>())?;
+    let wal = timed(choice, Op::Insert, WAL);
     let mut rows = Vec::new();
-    let mut wal = None;
-    for ((name, mode), trial) in names().into_iter().zip(thousand(choice)) {
+    for (name, mode) in names() {
+        let trial = timed(choice, Op::Insert, mode);
         let run = experiment.run(&trial)?;
         let us = 1e6 / run.ops_per_s;
-        let baseline = *wal.get_or_insert(us);
         let per_op = run.device.is_some().then(|| writes(run)).transpose()?;
         let per_op = per_op.map(|writes| writes / f64::from(trial.count));
         let time = Row::new(name, "time of an insert", "us", Kind::Timed)
@@ -192,16 +210,16 @@ fn slide_46(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
             .ours(Some(us));
         // 30 to 78 % faster: at most 1/1.3 of the time.
         let stated = (name == "LS-MVBT").then_some(Stated::at_most(0.77, SLIDES));
+        let ratio = experiment.to(trial, wal, |run| 1.0 / per_s(run));
         rows.push(match name {
             "WAL" => time.judged(),
-            _ => time.ratio("WAL", stated, Some(us / baseline)).judged(),
+            _ => time.rounds("WAL", stated, &ratio).judged(),
         });
         let stated = (name == "LS-MVBT").then_some(Stated::about(1.0, SLIDES));
         let row = Row::new(name, "writes of an insert", "", Kind::Counted).ran(mode);
         rows.push(row.paper(stated).ours(per_op).judged());
     }
-    let how = how(experiment);
-    shown(experiment, "slide-46", how, rows)
+    Ok(rows)
 }
 
 fn slide_48(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
@@ -264,33 +282,34 @@ fn slide_49(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
 }
 
 fn slide_51(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
+    let trials = mixes(experiment.choice());
+    let rows = experiment.decided(&trials, rates_of_mixes)?;
+    let how =
+        "YCSB's mixes A, B and C: searches, and updates of a row; synchronous=FULL".to_owned();
+    shown(experiment, "slide-51", how, rows)
+}
+
+fn rates_of_mixes(experiment: &mut Experiment<'_>) -> Result<Vec<Row>, String> {
     let choice = experiment.choice();
-    experiment.run_all(&mixes(choice))?;
     let mut rows = Vec::new();
     for (op, quantity) in MIXES {
-        let mut rate = |mode| -> Result<f64, String> {
-            Ok(experiment
-                .run(&trial(choice, op, mode, count(choice)))?
-                .ops_per_s)
-        };
-        let (wal, ours) = (rate(WAL)?, rate(TRUST)?);
         let stated = match op {
             Op::YcsbA => Stated::at_least(1.0, SLIDES),
             // From 93 % searches on, LS-MVBT is slower.
             _ => Stated::at_most(1.0, SLIDES),
         };
-        let row = |name, mode, rate| {
-            Row::new(name, quantity, "/s", Kind::Timed)
-                .ran(mode)
-                .ours(Some(rate))
+        let [wal, ours] = [WAL, TRUST].map(|mode| timed(choice, op, mode));
+        let ratio = experiment.to(ours, wal, per_s);
+        let mut row = |name, trial: Trial| -> Result<Row, String> {
+            let rate = per_s(experiment.run(&trial)?);
+            let row = Row::new(name, quantity, "/s", Kind::Timed).ran(trial.mode);
+            Ok(row.ours(Some(rate)))
         };
-        rows.push(row("WAL", WAL, wal).judged());
-        let row = row("LS-MVBT", TRUST, ours);
-        rows.push(row.ratio("WAL", Some(stated), Some(ours / wal)).judged());
+        rows.push(row("WAL", wal)?.judged());
+        let row = row("LS-MVBT", ours)?;
+        rows.push(row.rounds("WAL", Some(stated), &ratio).judged());
     }
-    let how =
-        "YCSB's mixes A, B and C: searches, and updates of a row; synchronous=FULL".to_owned();
-    shown(experiment, "slide-51", how, rows)
+    Ok(rows)
 }
 
 /// Nothing else in these figures is in milliseconds.
@@ -354,17 +373,24 @@ fn begin(databases: &Databases) -> Result<(), String> {
 }
 
 fn slide_56(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
+    let trials = switched(experiment.choice());
+    let rows = experiment.decided(&trials, rates_by_switch)?;
+    let how = how(experiment);
+    shown(experiment, "slide-56", how, rows)
+}
+
+fn rates_by_switch(experiment: &mut Experiment<'_>) -> Result<Vec<Row>, String> {
     let choice = experiment.choice();
-    experiment.run_all(&switched(choice))?;
-    let wal = experiment.run(&trial(choice, Op::Insert, WAL, count(choice)))?;
-    let wal_rate = wal.ops_per_s;
+    let wal = timed(choice, Op::Insert, WAL);
+    let wal_rate = per_s(experiment.run(&wal)?);
     let mut rows = Vec::new();
     let row = Row::new("WAL", "rate", "/s", Kind::Timed).ran(WAL);
     let stated = Some(Stated::about(417.0, SLIDES));
     rows.push(row.paper(stated).ours(Some(wal_rate)).judged());
     for (name, mode) in SWITCHES {
-        let run = experiment.run(&trial(choice, Op::Insert, mode, count(choice)))?;
-        let (rate, counted) = (run.ops_per_s, run.device.as_ref().map(|_| writes(run)));
+        let trial = timed(choice, Op::Insert, mode);
+        let run = experiment.run(&trial)?;
+        let (rate, counted) = (per_s(run), run.device.as_ref().map(|_| writes(run)));
         let counted = counted.transpose()?;
         let row = Row::new(name, "rate", "/s", Kind::Timed)
             .ran(mode)
@@ -377,12 +403,12 @@ fn slide_56(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
             _ => (None, None),
         };
         let row = row.paper(value);
-        rows.push(row.ratio("WAL", stated, Some(rate / wal_rate)).judged());
+        let ratio = experiment.to(trial, wal, per_s);
+        rows.push(row.rounds("WAL", stated, &ratio).judged());
         let row = Row::new(name, "writes", "", Kind::Counted).ran(mode);
         rows.push(row.ours(counted).judged());
     }
-    let how = how(experiment);
-    shown(experiment, "slide-56", how, rows)
+    Ok(rows)
 }
 
 const WRITES: &str = "writes of an insert, of many";
@@ -513,7 +539,7 @@ fn by_flushes(experiment: &mut Experiment<'_>, row: &Row) -> Result<Predicted, S
     let op = op.map_or(Op::Insert, |(op, _)| *op);
     let choice = experiment.choice();
     let mut flushes = |mode| -> Result<f64, String> {
-        let run = experiment.run(&trial(choice, op, mode, count(choice)))?;
+        let run = experiment.run(&timed(choice, op, mode))?;
         Ok(run.per_op.map_or(f64::NAN, |per_op| per_op.flushes))
     };
     let (wal, ours) = (flushes(WAL)?, flushes(TRUST)?);

@@ -5,6 +5,7 @@
 //!   reasons why ours may differ.
 //! - [`experiment`] runs trials with the code of `compare`, each once.
 //! - [`crash`] crashes and recovers.
+//! - [`rounds`] decides the ratios of times by paired rounds.
 //! - [`outcome`] judges rows and checks reasons.
 //! - [`text`] and this module print; [`page`] and [`site`] write pages; [`all`] runs all papers.
 //!
@@ -17,6 +18,7 @@ mod lsmvbt;
 mod outcome;
 mod page;
 mod remapping;
+mod rounds;
 mod site;
 mod swal;
 mod text;
@@ -57,7 +59,8 @@ in its own time (root)
 The paper's values are those of its text; what only a bar or a point of a picture shows is left out. \
 Ratios to the paper's own baseline stand next to each other, because its phones were other machines. A row \
 that differs from the paper has a sentence that says why, with the measurement of this run that bears it \
-out; a reason that is not borne out says so. Exact bytes and writes take a scratch file system (root).
+out; a reason that is not borne out says so. Ratios of times come from paired rounds. Their interval has to \
+be on the paper's side; undecided is one that allows both. Exact bytes and writes take a scratch file system (root).
 
 Examples:
   onewrite-experiment reproduce --list
@@ -112,10 +115,15 @@ pub struct Args {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     count: Option<u32>,
 
-    /// Run every timed trial this many times, and show the median [default: 3, and 1 for
-    /// applications]
+    /// Run every trial this many times, and show the median [default: rounds of timed figures until
+    /// their ratios are decided]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: Option<u32>,
+
+    /// Rounds of a timed figure at most
+    #[arg(long, value_name = "ROUNDS", default_value_t = 20, conflicts_with = "repeat",
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    max_rounds: u32,
 
     /// Seed of all values
     #[arg(long, default_value_t = 1)]
@@ -341,6 +349,7 @@ fn measure(args: &Args, paper: PaperArg, limit: Limit) -> Result<Measured, Strin
         count: args.count,
         seed: args.seed,
         repeats: args.repeat,
+        max_rounds: args.max_rounds,
     };
     let place = match paper {
         // A file system on which blocks can change places.
@@ -387,7 +396,7 @@ fn chosen(paper: PaperArg, names: &[String]) -> Result<Vec<&'static str>, String
 /// Bytes of a scratch file system for the largest trial.
 fn room(figures: &[&Figure], choice: Choice) -> u64 {
     let trials = figures.iter().flat_map(|figure| (figure.trials)(choice));
-    let largest = trials.map(|trial| trial.room().bytes()).max();
+    let largest = trials.map(|trial| trial.bytes()).max();
     largest.unwrap_or(0).max(place::bytes_with(64 << 20))
 }
 

@@ -3,16 +3,23 @@
 //!
 //! If the paper has a baseline, a row is judged by its ratio to it. The papers measured on phones,
 //! not on this machine, so rates are not compared, but the gain of a mode is. Bytes are compared
-//! directly.
+//! directly. [`judge`] has the rules.
 //!
 //! A [`Reason`] explains a row that differs. It names a count, and from that count it predicts the
 //! row's figure. The prediction is compared with the figure: a reason holds if it accounts for at
 //! least half of the difference from the paper ([`Row::is_accounted_for_by`]). No reason decides
 //! for itself whether it holds. All five papers use this.
 
+mod judge;
+mod reason;
+
+use onewrite_cli::compare::paired::Interval;
 use serde::Serialize;
 
-use super::experiment::Experiment;
+use super::experiment::Trial;
+use super::rounds::Paired;
+pub use judge::{Verdict, is_near_count};
+pub use reason::{Difference, Predicted, Reason, explain, explain_by};
 
 /// The meaning of a number in a paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -70,34 +77,10 @@ impl Stated {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Counted: bytes, writes. It differs from the paper if it is off by more than a tenth.
+    /// Counted: bytes, writes.
     Counted,
-    /// Timed, on another machine. It differs if it is off by more than half.
+    /// Timed, on another machine.
     Timed,
-}
-
-/// Whether a counted figure is the paper's: a tenth more or less.
-pub fn is_near_count(ours: f64, paper: f64) -> bool {
-    let near = Kind::Counted.near();
-    (paper / near..=paper * near).contains(&ours)
-}
-
-impl Kind {
-    /// The largest factor between two figures that count as the same.
-    fn near(self) -> f64 {
-        match self {
-            Self::Counted => 1.1,
-            Self::Timed => 1.5,
-        }
-    }
-
-    /// How far from 1 a ratio may be and still mean "no difference".
-    fn level(self) -> f64 {
-        match self {
-            Self::Counted => 0.02,
-            Self::Timed => 0.15,
-        }
-    }
 }
 
 /// Ratios to another row.
@@ -107,22 +90,12 @@ pub struct Ratio {
     pub to: &'static str,
     /// The paper's.
     pub paper: Option<Stated>,
-    /// Ours.
+    /// Ours: of paired rounds the estimate.
     pub ours: Option<f64>,
-}
-
-/// How our value compares with the paper's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// The same as in the paper.
-    Same,
-    /// In the paper's direction, but by more or less.
-    Magnitude,
-    /// Not in the paper's direction, or beyond its bound.
-    Misses,
-    /// One of the two is missing, or the machine alone decides it.
-    NotCompared,
+    /// The ratios that the paired rounds allow; null if they do not decide.
+    pub interval: Option<Interval>,
+    /// The paired rounds; null if they do not decide.
+    pub rounds: Option<usize>,
 }
 
 /// One line of a figure.
@@ -146,6 +119,9 @@ pub struct Row {
     pub ratio: Option<Ratio>,
     /// Set by [`Row::judged`].
     pub verdict: Verdict,
+    /// The trials of its rounds.
+    #[serde(skip)]
+    pub trials: Vec<Trial>,
 }
 
 /// The side of the paper's figure on which ours lies.
@@ -171,6 +147,7 @@ impl Row {
             ours: None,
             ratio: None,
             verdict: Verdict::NotCompared,
+            trials: Vec::new(),
         }
     }
 
@@ -192,9 +169,29 @@ impl Row {
         self
     }
 
-    /// Sets the ratios.
+    /// Sets the ratios of counts, or of medians.
     pub fn ratio(mut self, to: &'static str, paper: Option<Stated>, ours: Option<f64>) -> Self {
-        self.ratio = Some(Ratio { to, paper, ours });
+        self.ratio = Some(Ratio {
+            to,
+            paper,
+            ours,
+            interval: None,
+            rounds: None,
+        });
+        self
+    }
+
+    /// Sets the ratios of times, each of a round.
+    pub fn rounds(mut self, to: &'static str, paper: Option<Stated>, ours: &Paired) -> Self {
+        let interval = ours.interval();
+        self.ratio = Some(Ratio {
+            to,
+            paper,
+            ours: interval.map(|interval| interval.ratio),
+            interval,
+            rounds: Some(ours.ratios.len()),
+        });
+        self.trials.clone_from(&ours.trials);
         self
     }
 
@@ -220,35 +217,16 @@ impl Row {
         let Some((paper, ours)) = self.compared() else {
             return Verdict::NotCompared;
         };
-        // A statement that one is no slower than another is as exact as timing.
-        let of_ratios = self.ratio.as_ref().is_some_and(|r| r.paper.is_some());
-        let slack = if of_ratios { self.kind.level() } else { 0.0 };
-        let bound_holds = match paper.bound {
-            Bound::AtMost => ours <= paper.amount * (1.0 + slack),
-            Bound::AtLeast => ours >= paper.amount * (1.0 - slack),
-            Bound::About => return self.about(paper.amount, ours),
-        };
-        if bound_holds {
-            Verdict::Same
-        } else {
-            Verdict::Misses
+        let ratio = self.ratio.as_ref().filter(|ratio| ratio.paper.is_some());
+        if let Some(interval) = ratio.and_then(|ratio| ratio.interval) {
+            return judge::by_rounds(paper, &interval);
         }
-    }
-
-    fn about(&self, paper: f64, ours: f64) -> Verdict {
-        let factor = (ours.max(1e-9) / paper.max(1e-9)).max(paper.max(1e-9) / ours.max(1e-9));
-        let direction = |ratio: f64| match ratio - 1.0 {
-            off if off > self.kind.level() => 1,
-            off if off < -self.kind.level() => -1,
-            _ => 0,
-        };
-        let of_ratios = self.ratio.as_ref().is_some_and(|r| r.paper.is_some());
-        if factor <= self.kind.near() {
-            Verdict::Same
-        } else if of_ratios && direction(paper) != direction(ours) {
-            Verdict::Misses
-        } else {
-            Verdict::Magnitude
+        match (paper.bound, self.kind) {
+            (Bound::About, Kind::Counted) => judge::by_count(paper.amount, ours, ratio.is_some()),
+            // One ratio of times does not say how far the next one is from it.
+            (Bound::About, Kind::Timed) => Verdict::Undecided,
+            _ if judge::bound_holds(paper, ours, self.kind, ratio.is_some()) => Verdict::Same,
+            _ => Verdict::Misses,
         }
     }
 
@@ -281,86 +259,15 @@ impl Row {
         self.compared().map_or(0.0, |(paper, _)| paper.amount)
     }
 
+    /// Whether more rounds would say more.
+    pub fn is_open(&self) -> bool {
+        self.verdict == Verdict::Undecided && !self.trials.is_empty()
+    }
+
     /// Whether the row needs an explanation.
     pub fn differs(&self) -> bool {
         matches!(self.verdict, Verdict::Magnitude | Verdict::Misses)
     }
-}
-
-/// A row's figure as a reason predicts it, from its count.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Predicted {
-    /// In the unit of the row's compared figure: its ratio if the paper has a baseline.
-    pub figure: f64,
-    /// The counts behind it, of all rows that the reason covers.
-    pub measured: String,
-    /// The counts of this row alone.
-    pub of_row: Option<String>,
-}
-
-impl Predicted {
-    /// A prediction without counts of the row alone.
-    pub fn new(figure: f64, measured: String) -> Self {
-        Self {
-            figure,
-            measured,
-            of_row: None,
-        }
-    }
-
-    /// A prediction with counts of the row alone.
-    pub fn of_row(figure: f64, measured: &str, of_row: String) -> Self {
-        Self {
-            figure,
-            measured: measured.to_owned(),
-            of_row: Some(of_row),
-        }
-    }
-}
-
-/// Predicts a row's figure from a run of [`Experiment`].
-pub type Predict = fn(&mut Experiment<'_>, &Row) -> Result<Predicted, String>;
-
-/// Why a row may differ from the paper's, in one sentence, and what follows from it in numbers.
-#[derive(Clone, Copy)]
-pub struct Reason<P = Predict> {
-    /// The rows that it may explain.
-    pub of: fn(&Row) -> bool,
-    /// The side of the paper's figure on which it puts ours.
-    pub side: Side,
-    /// The sentence.
-    pub sentence: &'static str,
-    /// The count that the prediction is made from.
-    pub count: &'static str,
-    /// The prediction.
-    pub predict: P,
-}
-
-/// A row that differs, and the reason.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Difference {
-    /// The row's name.
-    pub row: &'static str,
-    /// The measured quantity.
-    pub quantity: &'static str,
-    /// The kind of difference.
-    pub verdict: Verdict,
-    /// The side on which ours lies.
-    pub side: Side,
-    /// The sentence; null if no reason is known.
-    pub why: Option<&'static str>,
-    /// The count that it predicts the figure from; null without a reason.
-    pub count: Option<&'static str>,
-    /// The predicted figure.
-    pub predicted: Option<f64>,
-    /// The measured figure that it is compared with.
-    pub ours: f64,
-    /// The counts behind the prediction; null without a reason.
-    pub checked: Option<String>,
-    /// The part of them that is about this row alone.
-    pub of_row: Option<String>,
-    /// Whether the prediction accounts for the difference.
-    pub holds: bool,
 }
 
 /// A figure after its run.
@@ -415,123 +322,43 @@ pub struct Sequence {
     pub more: usize,
 }
 
-/// Finds the sentences for all rows that differ.
-pub fn explain(
-    rows: &[Row],
-    reasons: &[Reason],
-    experiment: &mut Experiment<'_>,
-) -> Result<Vec<Difference>, String> {
-    let mut differences = explain_by(rows, reasons, |predict, row| predict(experiment, row))?;
-    for (difference, row) in differences.iter_mut().zip(differing(rows)) {
-        if row.kind == Kind::Timed && !difference.holds {
-            blame_the_machine(difference, experiment);
-        }
-    }
-    Ok(differences)
-}
-
-fn differing(rows: &[Row]) -> impl Iterator<Item = &Row> {
-    rows.iter().filter(|row| row.differs())
-}
-
-/// The same with predictions of any source.
-pub fn explain_by<P: Copy>(
-    rows: &[Row],
-    reasons: &[Reason<P>],
-    mut predicted: impl FnMut(P, &Row) -> Result<Predicted, String>,
-) -> Result<Vec<Difference>, String> {
-    let mut differences = Vec::new();
-    for row in differing(rows) {
-        let Some((side, ours)) = row.side().zip(row.compared().map(|(_, ours)| ours)) else {
-            continue;
-        };
-        let mut difference = Difference {
-            row: row.name,
-            quantity: row.quantity,
-            verdict: row.verdict,
-            side,
-            why: None,
-            count: None,
-            predicted: None,
-            ours,
-            checked: None,
-            of_row: None,
-            holds: false,
-        };
-        // Takes the first reason that holds. Otherwise takes the last one tried, with the
-        // prediction that speaks against it.
-        for reason in reasons.iter().filter(|r| r.side == side && (r.of)(row)) {
-            let found = predicted(reason.predict, row)?;
-            difference.why = Some(reason.sentence);
-            difference.count = Some(reason.count);
-            difference.predicted = Some(found.figure);
-            difference.holds = row.is_accounted_for_by(found.figure);
-            difference.checked = Some(found.measured);
-            difference.of_row = found.of_row;
-            if difference.holds {
-                break;
-            }
-        }
-        differences.push(difference);
-    }
-    Ok(differences)
-}
-
-/// The largest factor between the raw rates of one run for a machine at rest.
-const AT_REST: f64 = 1.5;
-
-/// The last explanation of a timed figure: the machine was not at rest.
-fn blame_the_machine(difference: &mut Difference, experiment: &Experiment<'_>) {
-    let raw = experiment.raw();
-    let range = raw
-        .min
-        .append_fdatasync_per_s
-        .zip(raw.max.append_fdatasync_per_s);
-    let Some((least, most)) = range.filter(|(least, most)| most / least > AT_REST) else {
-        return;
-    };
-    difference.why = Some(
-        "The machine was not at rest: the same plain system calls took different times in the course of this run.",
-    );
-    difference.checked = Some(format!(
-        "appends with fdatasync, raw, between {least:.0} and {most:.0} a second"
-    ));
-    difference.count = None;
-    difference.predicted = None;
-    difference.of_row = None;
-    difference.holds = true;
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const HERE: &str = "test";
 
-    fn row(kind: Kind, paper: f64, ours: f64) -> Row {
-        Row::new("a", "rate", "1/s", kind)
-            .ratio("b", Some(Stated::about(paper, HERE)), Some(ours))
-            .judged()
-    }
-
     #[test]
-    fn a_ratio_on_the_other_side_of_one_misses_and_a_larger_one_does_not() {
-        for (paper, ours, verdict) in [
-            (2.0, 2.6, Verdict::Same),
-            (2.0, 3.2, Verdict::Magnitude),
-            (2.0, 1.05, Verdict::Misses),
-            (1.0, 1.8, Verdict::Misses),
-            (0.5, 1.4, Verdict::Misses),
-            (1.05, 1.2, Verdict::Same),
-        ] {
-            assert_eq!(
-                row(Kind::Timed, paper, ours).verdict,
-                verdict,
-                "{paper} {ours}"
-            );
-        }
-        assert_eq!(row(Kind::Counted, 2.0, 2.3).verdict, Verdict::Magnitude);
-        assert_eq!(row(Kind::Timed, 2.0, 3.2).side(), Some(Side::Above));
+    fn a_row_of_times_is_judged_by_its_rounds_and_one_of_counts_by_its_ratio() {
+        let row = |kind| Row::new("a", "time", "s", kind);
+        let stated = Some(Stated::about(0.9, HERE));
+        let paired = |ratio: f64| Paired {
+            ratios: vec![ratio; 7],
+            error: 0.05,
+            trials: Vec::new(),
+        };
+        let timed = |ratio| {
+            row(Kind::Timed)
+                .rounds("b", stated, &paired(ratio))
+                .judged()
+        };
+        assert_eq!(timed(0.9).verdict, Verdict::Same);
+        assert_eq!(timed(1.1).verdict, Verdict::Misses);
+        assert_eq!(timed(0.7).verdict, Verdict::Magnitude);
+        let ratio = timed(1.1).ratio.expect("a ratio");
+        assert_eq!(ratio.rounds, Some(7));
+        let bounds = ratio.interval.and_then(|interval| interval.bounds());
+        let (low, high) = bounds.expect("bounds");
+        assert!((low - 1.1).abs() < 1e-9 && (high - 1.1).abs() < 1e-9);
+        assert_eq!(timed(1.1).side(), Some(Side::Above));
+        // One median of each says nothing of an effect.
+        let medians = row(Kind::Timed).ratio("b", stated, Some(0.9)).judged();
+        assert_eq!(medians.verdict, Verdict::Undecided);
+        let counts = row(Kind::Counted).ratio("b", stated, Some(0.9)).judged();
+        assert_eq!(counts.verdict, Verdict::Same);
+        // Nothing is stated: there is nothing to decide.
+        let alone = row(Kind::Timed).rounds("b", None, &paired(0.9)).judged();
+        assert_eq!(alone.verdict, Verdict::NotCompared);
     }
 
     #[test]
@@ -553,58 +380,12 @@ mod tests {
         let at_least = Stated::at_least(0.5, HERE);
         assert_eq!(plain(Kind::Counted, at_least, 0.4), Verdict::Misses);
         assert_eq!(plain(Kind::Counted, at_least, 0.6), Verdict::Same);
-    }
-
-    /// A reason of tests: its prediction is a number.
-    fn reason(side: Side, predict: f64) -> Reason<f64> {
-        Reason {
-            of: |row| row.name == "a",
-            side,
-            sentence: "because",
-            count: "flushes of b",
-            predict,
-        }
-    }
-
-    fn explained(row: &Row, reasons: &[Reason<f64>]) -> Difference {
-        let told = explain_by(std::slice::from_ref(row), reasons, |figure, _| {
-            Ok(Predicted::new(figure, "counts".to_owned()))
-        });
-        told.unwrap().remove(0)
-    }
-
-    #[test]
-    fn a_reason_holds_only_if_its_prediction_accounts_for_most_of_the_difference() {
-        let row = row(Kind::Timed, 2.0, 6.0);
-        for (predicted, holds) in [
-            (6.0, true),
-            (4.0, true),
-            (8.0, true),
-            // Less than half; nothing; to the other side; far too much; no number.
-            (3.9, false),
-            (2.0, false),
-            (0.5, false),
-            (8.1, false),
-            (f64::NAN, false),
-            (f64::INFINITY, false),
-        ] {
-            let told = explained(&row, &[reason(Side::Above, predicted)]);
-            assert_eq!(told.holds, holds, "{predicted}");
-            assert_eq!(told.count, Some("flushes of b"));
-            assert_eq!((told.ours, told.predicted.is_some()), (6.0, true));
-        }
-    }
-
-    #[test]
-    fn a_wrong_reason_gives_way_to_a_right_one_and_is_told_if_there_is_none() {
-        let row = row(Kind::Counted, 2.0, 6.0);
-        let (wrong, right) = (reason(Side::Above, 2.5), reason(Side::Above, 5.5));
-        let told = explained(&row, &[wrong, right]);
-        assert_eq!((told.holds, told.predicted), (true, Some(5.5)));
-        let told = explained(&row, &[wrong]);
-        assert_eq!((told.holds, told.predicted), (false, Some(2.5)));
-        // A reason for the other side is not tried, whatever it predicts.
-        let told = explained(&row, &[reason(Side::Below, 6.0)]);
-        assert_eq!((told.holds, told.why), (false, None));
+        // A median is not so exact that a twentieth beyond a bound means something.
+        let median = |ours| {
+            let row = Row::new("a", "x", "ms", Kind::Timed);
+            row.ratio("b", Some(Stated::at_least(1.0, HERE)), Some(ours))
+        };
+        assert_eq!(median(0.95).judged().verdict, Verdict::Same);
+        assert_eq!(median(0.6).judged().verdict, Verdict::Misses);
     }
 }

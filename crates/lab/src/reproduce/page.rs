@@ -31,6 +31,7 @@ pub fn of_figure(shown: &Shown) -> Section {
     let sequences = shown.sequences.iter().map(text::sequence);
     let notes = shown.notes.iter().map(|note| format!("Note: {note}."));
     let sentences = text::sentences(&shown.differences).into_iter();
+    let sentences = sentences.chain(text::undecided(&shown.rows));
     let all: Vec<String> = sequences.chain(sentences).chain(notes).collect();
     if !all.is_empty() {
         parts.push(Part::Sentences(all));

@@ -46,6 +46,9 @@ struct Counts {
     explained: usize,
     /// Rows that differ without one.
     unexplained: usize,
+    /// Rows whose rounds allow both.
+    #[serde(default)]
+    undecided: usize,
     /// Figures that could not be run.
     failed: usize,
 }
@@ -87,10 +90,11 @@ impl Site {
             kernel: kernel_release(),
             seed: args.seed,
             options: format!(
-                "{:?} {:?} {:?} {:?} all {} {:?} quick {}",
+                "{:?} {:?} {:?} {:?} {:?} all {} {:?} quick {}",
                 args.place,
                 args.count,
                 args.repeat,
+                args.max_rounds,
                 args.device,
                 args.all,
                 args.figures,
@@ -213,6 +217,7 @@ impl Site {
             "same",
             "differ, explained",
             "not explained",
+            "undecided",
             "not run",
             "date",
             "commit",
@@ -233,9 +238,18 @@ impl Site {
                 same,
                 explained,
                 unexplained,
+                undecided,
                 failed,
             } = done.counts;
-            let counts = [figures, rows, same, explained, unexplained, failed];
+            let counts = [
+                figures,
+                rows,
+                same,
+                explained,
+                unexplained,
+                undecided,
+                failed,
+            ];
             let rest = [
                 done.date.clone(),
                 done.circumstances.commit.clone(),
@@ -274,8 +288,8 @@ impl Counts {
         };
         format!(
             "{} tables and figures with {} rows: {} are as in the paper, {} differ for a reason that the counts bear \
-             out, {} differ without one; the others have no figure in the paper's text.{failed}",
-            self.figures, self.rows, self.same, self.explained, self.unexplained
+             out, {} differ without one, {} are undecided; the others have no figure in the paper's text.{failed}",
+            self.figures, self.rows, self.same, self.explained, self.unexplained, self.undecided
         )
     }
 }
@@ -290,6 +304,7 @@ impl std::ops::Add for Counts {
             same: self.same + other.same,
             explained: self.explained + other.explained,
             unexplained: self.unexplained + other.unexplained,
+            undecided: self.undecided + other.undecided,
             failed: self.failed + other.failed,
         }
     }
@@ -297,17 +312,19 @@ impl std::ops::Add for Counts {
 
 fn counts(shown: &[Shown]) -> Counts {
     let rows = || shown.iter().flat_map(|one| &one.rows);
+    let count = |verdict| rows().filter(|row| row.verdict == verdict).count();
     let explained = shown.iter().flat_map(|one| &one.differences);
     let explained = explained.filter(|one| one.holds).count();
     Counts {
         figures: shown.len(),
         rows: rows().count(),
-        same: rows().filter(|row| row.verdict == Verdict::Same).count(),
+        same: count(Verdict::Same),
         explained,
         unexplained: rows()
             .filter(|row| row.differs())
             .count()
             .saturating_sub(explained),
+        undecided: count(Verdict::Undecided),
         failed: 0,
     }
 }

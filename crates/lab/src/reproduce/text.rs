@@ -64,7 +64,8 @@ pub fn figure(shown: &Shown) -> String {
     for one in &shown.sequences {
         text.push_str(&format!("{}\n", sequence(one)));
     }
-    for sentence in sentences(&shown.differences) {
+    let undecided = undecided(&shown.rows);
+    for sentence in sentences(&shown.differences).into_iter().chain(undecided) {
         text.push_str(&format!("{sentence}\n"));
     }
     for note in &shown.notes {
@@ -119,6 +120,15 @@ const RATIO_COLUMNS: [Column; 3] = [
     }),
 ];
 
+/// The column behind those, if a row has rounds.
+const INTERVAL: Column = ("interval,\nrounds", RIGHT, |row| {
+    let rounds = ratio(row).and_then(|ratio| Some((ratio.interval?, ratio.rounds?)));
+    rounds.map_or_else(String::new, |(interval, rounds)| match interval.bounds() {
+        Some((low, high)) => format!("{} to {}, {rounds}", number(low), number(high)),
+        None => format!("-, {rounds}"),
+    })
+});
+
 fn ratio(row: &Row) -> Option<&Ratio> {
     row.ratio.as_ref()
 }
@@ -133,6 +143,10 @@ pub fn table(rows: &[Row]) -> Table {
     if rows.iter().any(|row| row.ratio.is_some()) {
         let last = columns.pop();
         columns.extend(RATIO_COLUMNS);
+        let has_rounds = |row: &Row| ratio(row).is_some_and(|ratio| ratio.rounds.is_some());
+        if rows.iter().any(has_rounds) {
+            columns.push(INTERVAL);
+        }
         columns.extend(last);
     }
     let mut table = Table::new();
@@ -159,8 +173,24 @@ fn verdict(row: &Row) -> String {
         Verdict::Same => "same".to_owned(),
         Verdict::Magnitude => side.to_owned(),
         Verdict::Misses => format!("{side}: misses"),
+        Verdict::Undecided => "undecided".to_owned(),
         Verdict::NotCompared => String::new(),
     }
+}
+
+/// One sentence about the rows that the rounds did not decide.
+pub fn undecided(rows: &[Row]) -> Option<String> {
+    let open = rows.iter().filter(|row| row.verdict == Verdict::Undecided);
+    let names: Vec<String> = open
+        .map(|row| format!("{} ({})", row.name, row.quantity))
+        .collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "{}: undecided: the rounds allow the paper's direction, and none or the other. Use a quiet machine, or \
+             --max-rounds.",
+            names.join(", ")
+        )
+    })
 }
 
 fn stated(stated: Stated) -> String {
@@ -256,6 +286,8 @@ fn predictions(count: Option<&str>, all: &[&Difference]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::outcome::Kind;
+    use super::super::rounds::Paired;
     use super::*;
 
     #[test]
@@ -269,6 +301,29 @@ mod tests {
         ] {
             assert_eq!(number(value), text);
         }
+    }
+
+    #[test]
+    fn an_undecided_row_has_its_interval_and_rounds() {
+        let paired = Paired {
+            ratios: vec![0.8, 1.3, 0.9, 1.2, 0.85, 1.25, 1.0],
+            error: 0.05,
+            trials: Vec::new(),
+        };
+        let row = Row::new("DB remap", "elapsed", "s", Kind::Timed)
+            .ran("exchange")
+            .rounds("WAL", Some(Stated::about(1.05, "test")), &paired)
+            .judged();
+        let rows = [row];
+        let text = format!("{}{}", table(&rows), undecided(&rows).unwrap());
+        for part in [
+            "undecided",
+            "0.85 to 1.25, 7",
+            "DB remap (elapsed): undecided",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert_eq!(undecided(&[]), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::Counters;
 use crate::log::{Log, LogError};
-use crate::mode::CheckpointPolicy;
+use crate::mode::{CheckpointPolicy, Region};
 use crate::wal::{FrameNo, IndexHeader, IndexView};
 
 /// SQLite's locks in the wal-index that a checkpoint takes by itself.
@@ -48,6 +48,8 @@ pub trait Connection {
     fn counters(&self) -> &Counters;
     /// `onewrite_checkpoint`.
     fn policy(&self) -> CheckpointPolicy;
+    /// `onewrite_region`.
+    fn region(&self) -> Option<Region>;
     /// The database's path.
     fn database(&self) -> &Path;
     /// Whether the VFS underneath is SQLite's own. Another VFS may store other bytes in the file.

@@ -32,6 +32,8 @@ pub struct Counts {
     pub moved_forward: u64,
     /// Bytes at the log's end for that, as far as they are ready.
     pub region_bytes: u64,
+    /// Bytes of blocks that were made for a region in a file of its own, the first ones included.
+    pub replenished_bytes: u64,
     /// Why pages were last copied.
     pub why_not: Option<String>,
 }
@@ -89,6 +91,14 @@ impl Counters {
     pub fn count_forward(&self, region_bytes: u64) {
         self.with(|counts| {
             counts.moved_forward += 1;
+            counts.region_bytes = region_bytes;
+        });
+    }
+
+    /// Notes that the region's blocks were made again.
+    pub fn count_replenished(&self, made: u64, region_bytes: u64) {
+        self.with(|counts| {
+            counts.replenished_bytes += made;
             counts.region_bytes = region_bytes;
         });
     }

@@ -10,7 +10,7 @@ use super::{Counters, Logged, Run, automatic, newest, runs};
 use crate::log::forward::Taken;
 use crate::log::{ErrorKind, Log, LogError};
 use crate::mode::{CheckpointPolicy, Layout};
-use crate::storage::{Durability, Init, Remap};
+use crate::storage::{Durability, Remap};
 use crate::waits::REMAPPING;
 use crate::wal::{FrameNo, HEADER_BYTES, IndexHeader, IndexView, PageNo, PageSize};
 
@@ -395,16 +395,14 @@ impl Held {
         if !goes_forward {
             return;
         }
-        match log.go_forward(self.view.last_frame, self.taken) {
+        match log.go_forward(self.view.last_frame, self.taken, of.region()) {
             Ok(true) => of.counters().count_forward(log.region_bytes()),
             Ok(false) => {}
             Err(e) => of
                 .counters()
                 .count_refusal(&format!("the log did not move forward: {e}")),
         }
-        if log.init() != Init::Unwritten {
-            of.prepare_region();
-        }
+        of.prepare_region();
     }
 }
 

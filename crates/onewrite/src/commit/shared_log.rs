@@ -16,7 +16,8 @@ use crate::commit::group_synch::Queue;
 use crate::commit::latency::Latency;
 use crate::commit::write_back::WriteBack;
 use crate::log::Log;
-use crate::storage::without_signals;
+use crate::mode::Region;
+use crate::storage::{Init, without_signals};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{self, Builder, JoinHandle, Mutex, MutexGuard};
 
@@ -138,10 +139,31 @@ impl SharedLog {
 
     /// Makes the region through which the log moves forward ([`crate::log::forward`]), in the
     /// background, if there is space for it.
-    pub(crate) fn prepare_region(self: &Arc<Self>) {
+    pub(crate) fn prepare_region(self: &Arc<Self>, region: Option<Region>) {
+        if let Some(region) = region {
+            if self.log.lacks_reserve(region) {
+                let log = Arc::clone(self);
+                self.in_background(move || log.replenish(region));
+            }
+            return;
+        }
+        if self.log.init() == Init::Unwritten {
+            return;
+        }
         if let Some(wanted) = self.log.lacks_region() {
             let log = Arc::clone(self);
             self.in_background(move || log.make_region(wanted, || log.is_in_use()));
+        }
+    }
+
+    fn replenish(&self, region: Region) {
+        match self.log.replenish(region, || self.is_in_use()) {
+            Ok(made) => self
+                .remapped
+                .count_replenished(made, self.log.region_bytes()),
+            Err(e) => self
+                .remapped
+                .count_refusal(&format!("the region was not made: {e}")),
         }
     }
 

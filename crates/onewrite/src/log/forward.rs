@@ -10,15 +10,19 @@
 //! Blocks that were never written (`onewrite_init=unwritten`) need no region. If most of the
 //! checkpoint's exchanged pages were growth, the log's start gets new blocks instead.
 //!
+//! With `onewrite_region` the region is a [`Reserve`] instead: a file of its own, which a thread
+//! makes again as the log takes its blocks. The log's own file does not become longer for it.
+//!
 //! `checkpoint` calls this with all readers and writers excluded, when the database is durable and
 //! the wal-index says that the log restarts. Why nothing is lost is in `docs/durability.md`, RM25
-//! to RM28.
+//! to RM28, and RM31.
 
 use std::io;
+use std::path::Path;
 
 use super::{Log, space};
-use crate::mode::Layout;
-use crate::storage::{Access, Durability, Init, LogFile, StorageError};
+use crate::mode::{Layout, Region};
+use crate::storage::{Access, Durability, Init, LogFile, Reserve, StorageError};
 use crate::sync::atomic::Ordering;
 use crate::wal::{self, FrameNo};
 
@@ -42,12 +46,25 @@ impl Log {
     ///
     /// # Errors
     /// An I/O error: the blocks were exchanged, or not; nothing is lost.
-    pub fn go_forward(&self, last: FrameNo, taken: Taken) -> io::Result<bool> {
+    pub fn go_forward(
+        &self,
+        last: FrameNo,
+        taken: Taken,
+        region: Option<Region>,
+    ) -> io::Result<bool> {
         if self.geometry.layout() != Layout::Gathered || self.file.access() != Access::ReadWrite {
             return Ok(false);
         }
         let start = self.geometry.frames_begin();
         let end = self.geometry.end_of(last);
+        if region.is_some() {
+            let Some(reserve) = self.reserve.get() else {
+                return Ok(false);
+            };
+            // A checkpoint may just have cut the log.
+            let end = end.min(self.file.size().map_err(io::Error::other)?);
+            return reserve.give(&self.file, start, end.saturating_sub(start));
+        }
         if self.init() == Init::Unwritten {
             // The database's blocks are written, and a commit into them changes no extent.
             if taken == Taken::Grown {
@@ -86,6 +103,9 @@ impl Log {
 
     /// Bytes of the region that are ready.
     pub fn region_bytes(&self) -> u64 {
+        if let Some(reserve) = self.reserve.get() {
+            return reserve.bytes();
+        }
         let size = self.file.size().unwrap_or(0);
         size.saturating_sub(space::chunk_end(&self.geometry, 0))
     }
@@ -117,6 +137,40 @@ impl Log {
                 return;
             }
         }
+    }
+
+    /// Whether a thread has to make the region in a file of its own, whole or again. The caller's
+    /// thread does so then. Not on a nearly full file system.
+    pub fn lacks_reserve(&self, region: Region) -> bool {
+        let ready = self.reserve.get().map_or(0, Reserve::bytes);
+        let wanted = region.bytes();
+        let free = self.file.free_space().unwrap_or(0);
+        ready < wanted
+            && free > (wanted - ready) * (LEAVES_FREE + 1)
+            && !self.is_replenishing.swap(true, Ordering::AcqRel)
+    }
+
+    /// Makes the region whole, as long as `is_used`. Returns the bytes of new blocks. For a separate
+    /// thread, after [`Log::lacks_reserve`].
+    ///
+    /// # Errors
+    /// No space; no files without a name; an I/O error.
+    pub fn replenish(&self, region: Region, is_used: impl Fn() -> bool) -> io::Result<u64> {
+        let made = (|| {
+            if self.reserve.get().is_none() {
+                let log = self.file.path();
+                let directory = log.parent().filter(|dir| !dir.as_os_str().is_empty());
+                let made = Reserve::new(directory.unwrap_or(Path::new(".")))?;
+                // Only one thread comes here.
+                let _ = self.reserve.set(made);
+            }
+            let reserve = self.reserve.get();
+            reserve.map_or(Ok(0), |reserve| {
+                reserve.replenish(region.bytes(), self.init(), is_used)
+            })
+        })();
+        self.is_replenishing.store(false, Ordering::Release);
+        made
     }
 
     /// Whether a write into ready blocks may still find no space. They may be shared with another

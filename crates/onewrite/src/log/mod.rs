@@ -33,7 +33,8 @@ use std::time::Duration;
 use crate::mode::{InitPolicy, JournalMode, SyncPolicy};
 use crate::storage::pace::{KnownPace, Pace, Way};
 use crate::storage::{
-    AlignedBuf, Durability, Init, LockByte, LockKind, LogFile, Patience, StorageError, try_within,
+    AlignedBuf, Durability, Init, LockByte, LockKind, LogFile, Patience, Reserve, StorageError,
+    try_within,
 };
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard};
@@ -87,6 +88,9 @@ pub struct Log {
     next_piece: AtomicU64,
     /// Whether this process has begun to make the region.
     region_begun: AtomicBool,
+    /// The region in a file of its own, and whether a thread makes it.
+    reserve: OnceLock<Reserve>,
+    is_replenishing: AtomicBool,
 }
 
 impl Log {

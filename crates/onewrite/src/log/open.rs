@@ -221,6 +221,8 @@ impl Log {
             untouched: AtomicBool::new(false),
             next_piece: AtomicU64::new(0),
             region_begun: AtomicBool::new(false),
+            reserve: OnceLock::new(),
+            is_replenishing: AtomicBool::new(false),
         })
     }
 }

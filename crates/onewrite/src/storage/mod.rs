@@ -33,6 +33,7 @@ pub mod observer;
 mod open;
 pub mod pace;
 mod probe;
+mod reserve;
 mod shared;
 mod sys;
 
@@ -53,6 +54,7 @@ pub(crate) use kept::kept_database;
 pub use lock::{LockByte, LockKind, is_byte_locked, lock_path};
 pub use open::{Access, Create, DirectIo, NewFile, remove_file, sync_directory};
 pub use probe::NO_BARRIERS;
+pub use reserve::Reserve;
 pub use shared::{SharedPage, SharedWords};
 pub(crate) use sys::{OfdCommand, OfdConflict, OfdRange, OfdType, descriptor as descriptor_of};
 pub(crate) use sys::{has_raised_privileges, process_number, without_signals};

@@ -11,7 +11,7 @@ use super::inner::{Inner, LockLevel};
 use crate::checkpoint::{self, Connection, Counters, Index, IndexLocks, Released};
 use crate::commit::{SharedLog, Writer};
 use crate::log::{Log, LogError};
-use crate::mode::CheckpointPolicy;
+use crate::mode::{CheckpointPolicy, Region};
 use crate::storage::Remap;
 use crate::wal::{FRAME_HEADER_BYTES, FrameNo, IndexHeader, IndexView};
 
@@ -87,6 +87,10 @@ impl Connection for WithLog<'_> {
         self.database.settings.get().checkpoint
     }
 
+    fn region(&self) -> Option<Region> {
+        self.database.settings.get().region
+    }
+
     fn database(&self) -> &Path {
         &self.database.paths.database
     }
@@ -144,7 +148,7 @@ impl Connection for WithLog<'_> {
     }
 
     fn prepare_region(&self) {
-        self.log.prepare_region();
+        self.log.prepare_region(self.region());
     }
 
     fn report(&self, error: &LogError) {

@@ -19,10 +19,10 @@ use crate::mode::policy::LAYOUTS;
 use crate::mode::words::{OFF, ON, Word, listed};
 use crate::mode::{
     CheckpointPolicy, Compression, Differences, Floor, Goal, InitPolicy, JournalMode, Layout,
-    Linger, StallLimit, SyncPolicy,
+    Linger, Region, StallLimit, SyncPolicy,
 };
 use crate::storage::DirectIo;
-use choice::{Choice, Groups, Lingers, Stalls, Takes};
+use choice::{Choice, Groups, Lingers, Regions, Stalls, Takes};
 use wanted::UPGRADE_IN_URI;
 pub(super) use wanted::{check_modes, is_set, mode_of_uri, upgrade_of_uri, wanted_mode};
 
@@ -44,6 +44,8 @@ pub struct Settings {
     pub read_durable: bool,
     /// `onewrite_checkpoint`.
     pub checkpoint: CheckpointPolicy,
+    /// `onewrite_region`; `None` is the log's own.
+    pub region: Option<Region>,
     /// `onewrite_background_checkpoint`.
     pub background: bool,
     /// `onewrite_linger`.
@@ -61,6 +63,7 @@ impl Default for Settings {
             direct: DirectIo::Auto,
             read_durable: true,
             checkpoint: CheckpointPolicy::default(),
+            region: None,
             background: false,
             linger: None,
             stall_log: None,
@@ -117,7 +120,7 @@ impl<T: Into<Shown>> From<Option<T>> for Shown {
 }
 
 /// The table.
-pub static SETTINGS: [Setting; 15] = [
+pub static SETTINGS: [Setting; 16] = [
     Setting {
         pragma: SYNCHRONOUS,
         help: "a level of `synchronous` below which no commit falls, whatever the program says",
@@ -262,6 +265,15 @@ pub static SETTINGS: [Setting; 15] = [
         },
         in_environment: true,
         shapes_log: true,
+        modes: |mode| mode.may_have(Layout::Gathered),
+        in_use: as_set,
+    },
+    Setting {
+        pragma: "onewrite_region",
+        help: "the consecutive blocks that a log takes after a checkpoint, with checkpoint `forward`",
+        takes: &Regions,
+        in_environment: true,
+        shapes_log: false,
         modes: |mode| mode.may_have(Layout::Gathered),
         in_use: as_set,
     },

@@ -24,6 +24,13 @@ const CHECKPOINT: &str = "REMAP_CRASH_CHECKPOINT";
 const ROWS: u32 = 300;
 const A_TRANSACTION: u32 = 20;
 
+/// `forward`, with a region in a file of its own.
+const REPLENISHED: &str = "forward, replenished";
+
+fn policy(how: &str) -> &str {
+    how.split(',').next().unwrap_or(how)
+}
+
 /// Dies by SIGKILL before the n-th call that concerns remapping.
 struct Reaper {
     left: AtomicU32,
@@ -79,12 +86,15 @@ fn writer() {
     if let Some(at) = number(DIE_AT) {
         observe(Box::new(Reaper {
             left: AtomicU32::new(at),
-            counts_ends: env::var(CHECKPOINT).is_ok_and(|how| how == "forward"),
+            counts_ends: env::var(CHECKPOINT).is_ok_and(|how| how.starts_with("forward")),
         }));
     }
     let db = connect(&PathBuf::from(path), "onewrite");
     let how = env::var(CHECKPOINT).expect("a way");
-    query(&db, &format!("PRAGMA onewrite_checkpoint={how}")).expect("set");
+    query(&db, &format!("PRAGMA onewrite_checkpoint={}", policy(&how))).expect("set");
+    if how == REPLENISHED {
+        query(&db, "PRAGMA onewrite_region='1M'").expect("set");
+    }
     query(&db, "PRAGMA wal_autocheckpoint=90").expect("set");
     for transaction in number(FIRST).expect("a number").. {
         write(&db, transaction);
@@ -153,12 +163,12 @@ fn check(db: &Connection, said: Option<u32>, whose: &str) -> u32 {
 }
 
 fn prepared(mount: &Mount, how: &str) -> Database {
-    let init = if how == "forward" {
+    let init = if how.starts_with("forward") {
         "zero-fill"
     } else {
         "unwritten"
     };
-    let database = Database::make(mount, "onewrite", how, init);
+    let database = Database::make(mount, "onewrite", policy(how), init);
     database.sql("CREATE TABLE last(n)");
     database.sql("INSERT INTO last VALUES(0)");
     database.sql("CREATE TABLE t(id INTEGER PRIMARY KEY, v INT, x)");
@@ -233,8 +243,10 @@ fn killed_at_every_step_of_a_clone() {
 fn killed_when_the_log_goes_forward() {
     let Some(mount) = Mount::xfs() else { return };
     let mut repaired = 0;
-    for die_at in 1..=12 {
-        killed_at(&mount, "forward", die_at, &mut repaired);
+    for how in ["forward", REPLENISHED] {
+        for die_at in 1..=12 {
+            killed_at(&mount, how, die_at, &mut repaired);
+        }
     }
     println!("{repaired} frames were put back");
     assert!(repaired > 10, "{repaired}");
@@ -243,7 +255,7 @@ fn killed_when_the_log_goes_forward() {
 /// `REMAP_KILLS` sets the number of kills; the seed is the time that each writer lives.
 #[test]
 fn killed_at_any_time() {
-    for how in ["exchange", "forward"] {
+    for how in ["exchange", "forward", REPLENISHED] {
         killed_often(how);
     }
 }

@@ -57,7 +57,10 @@ fn rewritten(database: &Database, from: u32, rounds: u32) {
 }
 
 fn filled(mount: &Mount, how: &str, init: &str) -> Database {
-    let database = Database::make(mount, "onewrite", how, init);
+    with_rows(Database::make(mount, "onewrite", how, init))
+}
+
+fn with_rows(database: Database) -> Database {
     database.sql("PRAGMA wal_autocheckpoint=0");
     database.sql("CREATE TABLE t(id INTEGER PRIMARY KEY, x)");
     database.sql("BEGIN");
@@ -107,6 +110,43 @@ fn the_log_is_one_piece_as_long_as_the_region_lasts() {
     }
     println!("pieces of the log's first 70 blocks: {pieces:?}");
     assert!(pieces[1] <= 4 && pieces[0] > 10, "{pieces:?}");
+}
+
+/// A region in a file of its own is made again as the log takes it: three times its size here. The
+/// log's own file does not become longer for it.
+#[test]
+fn a_region_of_its_own_is_made_again_and_the_log_stays_one_piece() {
+    let Some(mount) = Mount::xfs() else { return };
+    let database = Database::make(&mount, "onewrite", "forward", "zero-fill");
+    database.sql("PRAGMA onewrite_region='1M'");
+    let database = with_rows(database);
+    let length = || std::fs::metadata(log_of(&database)).expect("the log").len();
+    let is_whole = || {
+        let end = Instant::now() + Duration::from_secs(60);
+        while count(&database, "region_bytes") < 1 << 20 {
+            assert!(Instant::now() < end, "{}", database.status());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    rewritten(&database, 0, 1);
+    is_whole();
+    let (before, first) = (count(&database, "moved_forward"), length());
+    for round in 0..12 {
+        rewritten(&database, 100 + round, 1);
+        is_whole();
+    }
+    assert_eq!(count(&database, "moved_forward") - before, 12);
+    assert_eq!(length(), first, "{}", database.status());
+    // The log of each of these checkpoints has some 80 frames.
+    let made = count(&database, "replenished_bytes");
+    assert!(made > 3 << 20, "{}", database.status());
+    let pieces = extents(&log_of(&database), 70 * 4096);
+    assert!(pieces <= 3, "{pieces}");
+    database.check();
+    let db = connect(&database.path, "onewrite");
+    assert_eq!(query(&db, "PRAGMA integrity_check").as_deref(), Ok("ok"));
+    drop(db);
+    database.close_and_check();
 }
 
 /// Blocks that were never written are allocated again where the database grows.

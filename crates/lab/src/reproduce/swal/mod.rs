@@ -68,7 +68,7 @@ pub const FIGURES: &[Figure] = &[
     Figure {
         name: "figure-8",
         title: "elapsed time, by journal mode",
-        trials: traffic::trials,
+        trials: traffic::timed_trials,
         extra_s: 0.0,
         run: traffic::figure_8,
     },

@@ -5,12 +5,10 @@ use onewrite_workload::plan::Op;
 use super::data;
 use crate::reproduce::experiment::{Choice, Experiment, RECORD_BYTES, Trial};
 use crate::reproduce::outcome::{Kind, Predicted, Reason, Row, Shown, Side, Stated, explain};
+use onewrite_cli::compare::report::Run;
 
 /// Transactions of each kind.
 const COUNT: u32 = 1_000;
-
-/// Repetitions.
-const REPEATS: u32 = 3;
 
 const OPS: [(Op, &str); 3] = [
     (Op::Insert, "inserts"),
@@ -32,7 +30,7 @@ fn trial(choice: Choice, op: Op, mode: &'static str) -> Trial {
         mode,
         count: choice.count.unwrap_or(COUNT).min(COUNT),
         autocheckpoint: super::AUTOCHECKPOINT,
-        repeats: choice.repeats.unwrap_or(REPEATS),
+        repeats: choice.rounds(),
         record_bytes: RECORD_BYTES,
         warm_up: 0,
     }
@@ -47,50 +45,57 @@ pub fn trials(choice: Choice) -> Vec<Trial> {
 /// Rates of each mode, compared with WAL or MEMORY.
 pub fn figure_3(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
     let choice = experiment.choice();
-    experiment.run_all(&trials(choice))?;
-    let mut rows = Vec::new();
-    for (op, quantity) in OPS {
-        let mut rate = |mode| -> Result<f64, String> {
-            Ok(experiment.run(&trial(choice, op, mode))?.ops_per_s)
-        };
-        let (wal, persist) = (rate("wal")?, rate("persist")?);
-        for (name, mode) in MODES {
-            let ours = rate(mode)?;
-            let (to, stated, baseline): (_, Option<Stated>, _) = match name {
-                "WAL" => ("MEMORY", Some(data::WAL_TO_MEMORY), rate("memory")?),
-                "MEMORY" => ("WAL", None, wal),
-                _ => ("WAL", Some(data::ROLLBACK_TO_WAL), wal),
-            };
-            let row = Row::new(name, quantity, "/s", Kind::Timed)
-                .ran(mode)
-                .ours(Some(ours));
-            rows.push(row.ratio(to, stated, Some(ours / baseline)).judged());
-        }
-        for (other, mode) in &MODES[..2] {
-            let row = Row::new("PERSIST", quantity, "/s", Kind::Timed).ran("persist");
-            let ratio = persist / rate(mode)?;
-            let row = row.ours(Some(persist));
-            rows.push(
-                row.ratio(other, Some(data::PERSIST_TO_OTHERS), Some(ratio))
-                    .judged(),
-            );
-        }
-    }
+    let rows = experiment.decided(&trials(choice), rows_of)?;
     let differences = explain(&rows, REASONS, experiment)?;
     Ok(Shown {
         figure: "figure-3",
         title: "stock journal modes on Mobibench",
         how: format!(
-            "{} transactions of one row of 100 bytes, synchronous=FULL, a checkpoint every {} pages; median of {}",
+            "{} transactions of one row of 100 bytes, synchronous=FULL, a checkpoint every {} pages; medians of at \
+             least {} rounds, ratios of each round",
             choice.count.unwrap_or(COUNT).min(COUNT),
             super::AUTOCHECKPOINT,
-            choice.repeats.unwrap_or(REPEATS)
+            choice.rounds()
         ),
         rows,
         differences,
         sequences: Vec::new(),
         notes: vec!["of the paper's two benchmarks AndroBench is not here".to_owned()],
     })
+}
+
+fn rows_of(experiment: &mut Experiment<'_>) -> Result<Vec<Row>, String> {
+    let choice = experiment.choice();
+    let mut rows = Vec::new();
+    for (op, quantity) in OPS {
+        let ratio = |experiment: &Experiment<'_>, of, to| {
+            let per_s = |run: &Run| run.ops_per_s;
+            experiment.to(trial(choice, op, of), trial(choice, op, to), per_s)
+        };
+        let mut row = |name, mode| -> Result<Row, String> {
+            let ours = experiment.run(&trial(choice, op, mode))?.ops_per_s;
+            let row = Row::new(name, quantity, "/s", Kind::Timed).ran(mode);
+            Ok(row.ours(Some(ours)))
+        };
+        let all = MODES.map(|(name, mode)| row(name, mode));
+        let persist = row("PERSIST", "persist")?;
+        for (row, (name, mode)) in all.into_iter().zip(MODES) {
+            let (to, baseline, stated): (_, _, Option<Stated>) = match name {
+                "WAL" => ("MEMORY", "memory", Some(data::WAL_TO_MEMORY)),
+                "MEMORY" => ("WAL", "wal", None),
+                _ => ("WAL", "wal", Some(data::ROLLBACK_TO_WAL)),
+            };
+            let row = row?.rounds(to, stated, &ratio(experiment, mode, baseline));
+            rows.push(row.judged());
+        }
+        for (other, mode) in MODES.into_iter().take(2) {
+            let ratio = ratio(experiment, "persist", mode);
+            let row = persist.clone();
+            let row = row.rounds(other, Some(data::PERSIST_TO_OTHERS), &ratio);
+            rows.push(row.judged());
+        }
+    }
+    Ok(rows)
 }
 
 const REASONS: &[Reason] = &[

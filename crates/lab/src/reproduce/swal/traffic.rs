@@ -7,6 +7,7 @@ use super::pages::{self, Blocks};
 use super::{GENERATED, OURS, PAPER_S, trial};
 use crate::reproduce::experiment::{Choice, Experiment, Trial};
 use crate::reproduce::outcome::{Kind, Predicted, Reason, Row, Shown, Side, Stated, explain};
+use onewrite_cli::compare::report::Run;
 
 const MODES: [(&str, &str); 5] = [
     ("PERSIST", "persist"),
@@ -30,10 +31,28 @@ const DATABASE: &str = "database: PERSIST to WAL";
 const TO_WAL: &str = "time: S-WAL to WAL";
 const TO_PERSIST: &str = "time: PERSIST to S-WAL";
 
+/// Transactions of an application whose time is taken. Each has a checkpoint within them.
+const TIMED: u32 = 1_000;
+
 /// Every application in every mode.
 pub fn trials(choice: Choice) -> Vec<Trial> {
     let each = |op| MODES.iter().map(move |(_, mode)| trial(choice, op, mode));
     APPLICATIONS.iter().flat_map(|one| each(one.op)).collect()
+}
+
+/// The same in rounds, which are shorter.
+pub fn timed_trials(choice: Choice) -> Vec<Trial> {
+    let each = |op| MODES.iter().map(move |(_, mode)| timed(choice, op, mode));
+    APPLICATIONS.iter().flat_map(|one| each(one.op)).collect()
+}
+
+fn timed(choice: Choice, op: Op, mode: &'static str) -> Trial {
+    let trial = trial(choice, op, mode);
+    Trial {
+        count: trial.count.min(TIMED),
+        repeats: choice.rounds(),
+        ..trial
+    }
 }
 
 /// The cost of an application's transaction in a mode.
@@ -51,7 +70,11 @@ struct Cost {
 }
 
 fn cost(experiment: &mut Experiment<'_>, op: Op, mode: &'static str) -> Result<Cost, String> {
-    let run = experiment.run(&trial(experiment.choice(), op, mode))?;
+    cost_of(experiment, &trial(experiment.choice(), op, mode))
+}
+
+fn cost_of(experiment: &mut Experiment<'_>, trial: &Trial) -> Result<Cost, String> {
+    let run = experiment.run(trial)?;
     let by = run.by_file.unwrap_or_default();
     let count = f64::from(run.count);
     Ok(Cost {
@@ -100,11 +123,23 @@ fn times(
     stated: Stated,
     ours: Option<f64>,
 ) -> Row {
+    named(name, what, kind, |row, to| {
+        row.ratio(to, Some(stated), ours)
+    })
+}
+
+/// A row that is named by the two modes it compares.
+fn named(
+    name: &'static str,
+    what: &'static str,
+    kind: Kind,
+    compared: impl FnOnce(Row, &'static str) -> Row,
+) -> Row {
     let (of, to) = what.rsplit_once(" to ").unwrap_or((what, ""));
     let ran = of.rsplit_once(": ").map_or(of, |(_, of)| of);
     let mode = MODES.iter().find(|(name, _)| *name == ran);
     let row = Row::new(name, what, "times", kind).ran(mode.map_or(ran, |(_, mode)| mode));
-    row.ratio(to, Some(stated), ours).judged()
+    compared(row, to).judged()
 }
 
 fn how(choice: Choice, lab_repeats: u32) -> String {
@@ -281,41 +316,74 @@ fn over_all(experiment: &mut Experiment<'_>) -> Result<Vec<Row>, String> {
 /// Figure 8: elapsed time by mode.
 pub fn figure_8(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
     let choice = experiment.choice();
-    experiment.run_all(&trials(choice))?;
-    let mut rows = Vec::new();
-    for one in &APPLICATIONS {
-        let persist = cost(experiment, one.op, "persist")?.seconds;
-        for (name, mode) in MODES {
-            let seconds = cost(experiment, one.op, mode)?.seconds;
-            let row = Row::new(name, one.name, "s", Kind::Timed).ran(mode);
-            let row = row.ours(Some(seconds));
-            rows.push(row.ratio("PERSIST", None, Some(seconds / persist)).judged());
-        }
-    }
-    let to_wal = ratios(experiment, PAPER_S, "wal", |cost| cost.seconds)?;
-    let to_persist = ratios(experiment, "persist", PAPER_S, |cost| cost.seconds)?;
-    let timed = |name, what, stated, ours| times(name, what, Kind::Timed, stated, ours);
-    rows.extend([
-        timed(LEAST, TO_WAL, data::TO_WAL_S_TIME.0, least(&to_wal)),
-        timed(MOST, TO_WAL, data::TO_WAL_S_TIME.1, most(&to_wal)),
-        timed(
-            LEAST,
-            TO_PERSIST,
-            data::PERSIST_S_TIME.0,
-            least(&to_persist),
-        ),
-        timed(MOST, TO_PERSIST, data::PERSIST_S_TIME.1, most(&to_persist)),
-    ]);
+    let rows = experiment.decided(&timed_trials(choice), time_rows)?;
     let differences = explain(&rows, TIME_REASONS, experiment)?;
     Ok(Shown {
         figure: "figure-8",
         title: "elapsed time, by journal mode",
-        how: how(choice, choice.repeats.unwrap_or(1)),
+        how: format!(
+            "the first {TIMED} transactions of four applications at most, synchronous=FULL, a checkpoint every {} pages; \
+             medians of at least {} rounds, ratios of each round",
+            super::AUTOCHECKPOINT,
+            choice.rounds()
+        ),
         rows,
         differences,
         sequences: Vec::new(),
         notes: vec![GENERATED.to_owned()],
     })
+}
+
+fn seconds(run: &Run) -> f64 {
+    run.elapsed_s
+}
+
+fn time_rows(experiment: &mut Experiment<'_>) -> Result<Vec<Row>, String> {
+    let choice = experiment.choice();
+    let mut rows = Vec::new();
+    for one in &APPLICATIONS {
+        for (name, mode) in MODES {
+            let trial = timed(choice, one.op, mode);
+            let ours = seconds(experiment.run(&trial)?);
+            let ratio = experiment.to(trial, timed(choice, one.op, "persist"), seconds);
+            let row = Row::new(name, one.name, "s", Kind::Timed).ran(mode);
+            rows.push(
+                row.ours(Some(ours))
+                    .rounds("PERSIST", None, &ratio)
+                    .judged(),
+            );
+        }
+    }
+    for (name, what, stated) in [
+        (LEAST, TO_WAL, data::TO_WAL_S_TIME.0),
+        (MOST, TO_WAL, data::TO_WAL_S_TIME.1),
+        (LEAST, TO_PERSIST, data::PERSIST_S_TIME.0),
+        (MOST, TO_PERSIST, data::PERSIST_S_TIME.1),
+    ] {
+        let (of, to) = match what {
+            TO_WAL => (PAPER_S, "wal"),
+            _ => ("persist", PAPER_S),
+        };
+        let pair = |one: &data::Application| [of, to].map(|mode| timed(choice, one.op, mode));
+        let trials: Vec<Trial> = APPLICATIONS.iter().flat_map(pair).collect();
+        // The least or the largest of the four, in each round.
+        let ratio = experiment.paired(&trials, |runs| {
+            let ratios = runs
+                .chunks_exact(2)
+                .map(|pair| seconds(pair[0]) / seconds(pair[1]));
+            let ratios: Vec<f64> = ratios.collect();
+            let value = if name == LEAST {
+                least(&ratios)
+            } else {
+                most(&ratios)
+            };
+            value.unwrap_or(f64::NAN)
+        });
+        rows.push(named(name, what, Kind::Timed, |row, to| {
+            row.rounds(to, Some(stated), &ratio)
+        }));
+    }
+    Ok(rows)
 }
 
 const SIZES: &str = "the compressed sizes of each transaction's pages, in whole blocks";
@@ -489,14 +557,19 @@ fn by_flushes(
     of: &'static str,
     to: &'static str,
 ) -> Result<Predicted, String> {
-    let times = ratios(experiment, of, to, |cost| cost.seconds)?;
+    let choice = experiment.choice();
+    let mut times = Vec::new();
+    for one in &APPLICATIONS {
+        let [of, to] = [of, to].map(|mode| timed(choice, one.op, mode));
+        times.push(seconds(experiment.run(&of)?) / seconds(experiment.run(&to)?));
+    }
     let wanted = of_all(row, &times);
     let at = times.iter().position(|time| *time == wanted);
     let one = at.and_then(|at| APPLICATIONS.get(at));
     let one = one.ok_or("no such application")?;
     let mut told = Vec::new();
     let mut flushes = |mode| -> Result<f64, String> {
-        let cost = cost(experiment, one.op, mode)?;
+        let cost = cost_of(experiment, &timed(choice, one.op, mode))?;
         let us = cost.seconds / cost.count * 1e6;
         told.push(format!("{:.2} and {us:.0} us in {mode}", cost.flushes));
         Ok(cost.flushes)

@@ -1,59 +1,77 @@
 //! Plain direct writes: figure 6.
 
+use onewrite_cli::compare::paired::CONFIDENCE;
 use onewrite_workload::files::Way;
 
 use super::data;
 use crate::reproduce::experiment::Experiment;
 use crate::reproduce::outcome::{Kind, Predicted, Reason, Row, Shown, Side, Stated, explain};
+use crate::reproduce::rounds::Paired;
 
 /// Writes of each size.
 const WRITES: u32 = 2_000;
-
-/// Repetitions of each size.
-const REPEATS: u32 = 3;
 
 const RATE: &str = "direct writes";
 
 /// Figure 6: MB a second by the size of a write.
 pub fn figure_6(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
     let count = experiment.choice().count.unwrap_or(WRITES).clamp(1, WRITES);
-    let repeats = experiment.choice().repeats.unwrap_or(REPEATS);
-    let mut rates = Vec::new();
-    for (bytes, stated) in data::DIRECT_WRITES {
-        let run = experiment.records(Way::ODirect, bytes, count, repeats)?;
-        rates.push((bytes, stated, run.ops_per_s * bytes as f64 / 1e6));
+    let repeats = experiment.choice().rounds();
+    // A round has each size once.
+    let mut rounds = Vec::new();
+    for _ in 0..repeats {
+        let mut rates = Vec::new();
+        for (bytes, _) in data::DIRECT_WRITES {
+            let run = experiment.records(Way::ODirect, bytes, count, 1)?;
+            rates.push(run.ops_per_s * bytes as f64 / 1e6);
+        }
+        rounds.push(rates);
     }
-    let largest = rates.last().map(|(_, stated, rate)| (*stated, *rate));
-    let rows: Vec<Row> = rates
-        .iter()
-        .map(|(bytes, stated, rate)| {
-            let row = Row::new(name(*bytes), RATE, "MB/s", Kind::Timed).ran("O_DIRECT");
-            let row = row.paper(*stated).ours(Some(*rate));
-            match largest {
-                Some((most, most_here)) if *bytes < LARGEST => {
-                    let paper = stated.zip(most).map(|(of, to)| Stated {
-                        amount: of.amount / to.amount,
-                        ..of
-                    });
-                    row.ratio("16 KiB", paper, Some(rate / most_here)).judged()
-                }
-                _ => row.judged(),
-            }
-        })
-        .collect();
+    let rows = rows_of(&rounds);
     let differences = explain(&rows, REASONS, experiment)?;
     Ok(Shown {
         figure: "figure-6",
         title: "direct writes by their size",
         how: format!(
             "{count} writes, one after the other, into blocks that are there already; none waits for more than \
-             the device's cache; median of {repeats}"
+             the device's cache; {repeats} rounds, each with every size"
         ),
         rows,
         differences,
         sequences: Vec::new(),
         notes: Vec::new(),
     })
+}
+
+/// A row for each size, from the rates of all sizes in each round.
+fn rows_of(rounds: &[Vec<f64>]) -> Vec<Row> {
+    let largest = data::DIRECT_WRITES.last().and_then(|(_, stated)| *stated);
+    let row = |(at, (bytes, stated)): (usize, (usize, Option<Stated>))| {
+        let rate = |round: &Vec<f64>| round.get(at).copied().unwrap_or(f64::NAN);
+        let mut rates: Vec<f64> = rounds.iter().map(rate).collect();
+        rates.sort_by(f64::total_cmp);
+        let row = Row::new(name(bytes), RATE, "MB/s", Kind::Timed).ran("O_DIRECT");
+        let row = row.paper(stated).ours(onewrite_common::median(&rates));
+        if bytes >= LARGEST {
+            return row.judged();
+        }
+        let paper = stated.zip(largest).map(|(of, to)| Stated {
+            amount: of.amount / to.amount,
+            ..of
+        });
+        let to_largest = |round: &Vec<f64>| rate(round) / round.last().copied().unwrap_or(f64::NAN);
+        let paired = Paired {
+            ratios: rounds.iter().map(to_largest).collect(),
+            error: 1.0 - CONFIDENCE,
+            trials: Vec::new(),
+        };
+        row.rounds("16 KiB", paper, &paired).judged()
+    };
+    data::DIRECT_WRITES
+        .into_iter()
+        .enumerate()
+        .map(row)
+        .collect()
 }
 
 const LARGEST: usize = 16384;
@@ -113,7 +131,7 @@ fn by_sizes_between(experiment: &mut Experiment<'_>, row: &Row) -> Result<Predic
     let count = experiment.choice().count.unwrap_or(WRITES).clamp(1, WRITES);
     let mut points = Vec::new();
     for bytes in BETWEEN {
-        let run = experiment.records(Way::ODirect, bytes, count, REPEATS)?;
+        let run = experiment.records(Way::ODirect, bytes, count, super::REPEATS)?;
         points.push((bytes as f64, 1e6 / run.ops_per_s));
     }
     let (fixed, a_byte) = line(&points);

@@ -19,7 +19,7 @@ use onewrite_workload::plan::Op;
 /// The paper's number of repetitions: 1,000.
 const THOUSAND: u32 = 1_000;
 
-/// Repetitions of a timed trial.
+/// Repetitions of a trial that has no rounds.
 const REPEATS: u32 = 3;
 
 /// The figures that can be reproduced.
@@ -103,8 +103,16 @@ fn trial(choice: Choice, op: Op, mode: &'static str) -> Trial {
         mode,
         count: choice.count.unwrap_or(THOUSAND),
         autocheckpoint: 0,
-        repeats: choice.repeats.unwrap_or(REPEATS),
+        repeats: choice.rounds(),
         record_bytes: RECORD_BYTES,
         warm_up: 0,
+    }
+}
+
+/// The same trial where only its counts matter.
+fn counted(choice: Choice, op: Op, mode: &'static str) -> Trial {
+    Trial {
+        repeats: choice.repeats.unwrap_or(REPEATS),
+        ..trial(choice, op, mode)
     }
 }

@@ -7,6 +7,7 @@ use super::data::{self, Rate};
 use super::trial;
 use crate::reproduce::experiment::{Choice, Experiment, Trial};
 use crate::reproduce::outcome::{Kind, Predicted, Reason, Row, Shown, Side, Stated, explain};
+use onewrite_cli::compare::report::Run;
 
 /// The three groups of table 2.
 const OPS: [(Op, &str); 3] = [
@@ -43,6 +44,10 @@ pub fn table_2_trials(choice: Choice) -> Vec<Trial> {
     OPS.into_iter().flat_map(each).collect()
 }
 
+fn per_s(run: &Run) -> f64 {
+    run.ops_per_s
+}
+
 /// Transactions a second.
 fn rate(experiment: &mut Experiment<'_>, op: Op, mode: &'static str) -> Result<f64, String> {
     let trial = trial(experiment.choice(), op, mode);
@@ -55,6 +60,7 @@ fn rows_of(
     (op, quantity): (Op, &'static str),
     rates: &[Rate],
 ) -> Result<Vec<Row>, String> {
+    let choice = experiment.choice();
     let wal = rate(experiment, op, "wal")?;
     let new = |name| Row::new(name, quantity, "/s", Kind::Timed);
     let stated = |stated: Option<Stated>| stated.filter(|_| op == Op::Insert);
@@ -82,7 +88,13 @@ fn rows_of(
             .or_else(|| stock.then_some(data::STOCK_BELOW_WAL));
         let mut row = new(name).paper(stated(*paper)).ours(ours);
         row.ran = mode.map(str::to_owned);
-        let row = row.ratio("WAL", stated(ratio), ours.map(|ours| ours / wal));
+        let row = match mode {
+            Some(mode) => {
+                let (of, to) = (trial(choice, op, mode), trial(choice, op, "wal"));
+                row.rounds("WAL", stated(ratio), &experiment.to(of, to, per_s))
+            }
+            None => row.ratio("WAL", stated(ratio), None),
+        };
         rows.push(row.judged());
     }
     Ok(rows)
@@ -90,9 +102,10 @@ fn rows_of(
 
 fn how(choice: Choice) -> String {
     format!(
-        "{} transactions of one row of 100 bytes, synchronous=FULL, no checkpoint inside; median of {}",
+        "{} transactions of one row of 100 bytes, synchronous=FULL, no checkpoint inside; medians of at least {} \
+         rounds, ratios of each round",
         choice.count.unwrap_or(super::THOUSAND),
-        choice.repeats.unwrap_or(super::REPEATS)
+        choice.rounds()
     )
 }
 
@@ -101,9 +114,9 @@ const ELSEWHERE: &str = "LS-MVBT has its own: reproduce lsmvbt, in a build with 
 /// Figure 13: layouts.
 pub fn figure_13(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
     let choice = experiment.choice();
-    experiment.run_all(&figure_13_trials(choice))?;
-    let (op, _) = OPS[0];
-    let rows = rows_of(experiment, (op, "inserts"), &data::ALIGNED)?;
+    let rows = experiment.decided(&figure_13_trials(choice), |experiment| {
+        rows_of(experiment, OPS[0], &data::ALIGNED)
+    })?;
     let differences = explain(&rows, LAYOUT_REASONS, experiment)?;
     Ok(Shown {
         figure: "figure-13",
@@ -119,8 +132,9 @@ pub fn figure_13(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
 /// Figure 14: modes and sync options.
 pub fn figure_14(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
     let choice = experiment.choice();
-    experiment.run_all(&figure_14_trials(choice))?;
-    let rows = rows_of(experiment, (Op::Insert, "inserts"), &data::MODES)?;
+    let rows = experiment.decided(&figure_14_trials(choice), |experiment| {
+        rows_of(experiment, OPS[0], &data::MODES)
+    })?;
     let differences = explain(&rows, MODE_REASONS, experiment)?;
     Ok(Shown {
         figure: "figure-14",
@@ -136,21 +150,7 @@ pub fn figure_14(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
 /// Table 2: the same, also for updates and deletes.
 pub fn table_2(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
     let choice = experiment.choice();
-    experiment.run_all(&table_2_trials(choice))?;
-    let mut rows = Vec::new();
-    for of in OPS {
-        rows.extend(rows_of(experiment, of, &data::MODES)?);
-    }
-    let mut gain = |op| -> Result<f64, String> {
-        Ok(rate(experiment, op, FASTEST_DURABLE)? / rate(experiment, op, "wal")?)
-    };
-    let inserts = gain(Op::Insert)?;
-    for (op, quantity) in &OPS[1..] {
-        let to_inserts = gain(*op)? / inserts;
-        let row = Row::new(GAIN, quantity, "of 1", Kind::Timed).ran(FASTEST_DURABLE);
-        let row = row.ratio("inserts", Some(data::LIKE_INSERTS), Some(to_inserts));
-        rows.push(row.judged());
-    }
+    let rows = experiment.decided(&table_2_trials(choice), table_2_rows)?;
     let differences = explain(&rows, MODE_REASONS, experiment)?;
     let notes = vec![
         "the paper's figures of single updates and deletes stand in its table alone, not in its text".to_owned(),
@@ -165,6 +165,28 @@ pub fn table_2(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
         sequences: Vec::new(),
         notes,
     })
+}
+
+fn table_2_rows(experiment: &mut Experiment<'_>) -> Result<Vec<Row>, String> {
+    let choice = experiment.choice();
+    let mut rows = Vec::new();
+    for of in OPS {
+        rows.extend(rows_of(experiment, of, &data::MODES)?);
+    }
+    let pair = |op| [trial(choice, op, FASTEST_DURABLE), trial(choice, op, "wal")];
+    for (op, quantity) in &OPS[1..] {
+        let trials = [pair(*op), pair(Op::Insert)].concat();
+        let gain = experiment.paired(&trials, |runs| match runs {
+            [fast, wal, of_inserts, wal_s] => {
+                per_s(fast) / per_s(wal) / (per_s(of_inserts) / per_s(wal_s))
+            }
+            _ => f64::NAN,
+        });
+        let row = Row::new(GAIN, quantity, "of 1", Kind::Timed).ran(FASTEST_DURABLE);
+        let row = row.rounds("inserts", Some(data::LIKE_INSERTS), &gain);
+        rows.push(row.judged());
+    }
+    Ok(rows)
 }
 
 const LAYOUT_REASONS: &[Reason] = &[

@@ -4,8 +4,8 @@ use onewrite_iotrace::meter::ByFile;
 use onewrite_workload::files::Way;
 use onewrite_workload::plan::Op;
 
+use super::counted;
 use super::data::{self, KIB, Volume};
-use super::trial;
 use crate::reproduce::experiment::{Choice, Experiment, RECORD_BYTES, Trial};
 use crate::reproduce::outcome::{Kind, Predicted, Reason, Row, Shown, Side, Stated, explain};
 use onewrite_cli::compare::report::Run;
@@ -192,7 +192,9 @@ fn truncation_synced(experiment: &mut Experiment<'_>, row: &Row) -> Result<Predi
 /// Inserts in each layout.
 pub fn figure_8_trials(choice: Choice) -> Vec<Trial> {
     let modes = data::THOUSAND_INSERTS.iter().map(|(_, mode, ..)| *mode);
-    modes.map(|mode| trial(choice, Op::Insert, mode)).collect()
+    modes
+        .map(|mode| counted(choice, Op::Insert, mode))
+        .collect()
 }
 
 /// MB of 1,000 transactions.
@@ -211,7 +213,7 @@ pub fn figure_8(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
     ];
     let mut wal = (None, None);
     for (name, mode, total, data) in data::THOUSAND_INSERTS {
-        let run = experiment.run(&trial(choice, Op::Insert, mode))?;
+        let run = experiment.run(&counted(choice, Op::Insert, mode))?;
         let (all, journal) = written(run);
         let rest = all.zip(journal).map(|(all, journal)| all - journal);
         let (all, rest) = (
@@ -342,7 +344,7 @@ fn blocks_touched(frames: u32) -> f64 {
 
 /// Blocks of WAL's log an insert, by its format.
 fn of_the_log(experiment: &mut Experiment<'_>) -> Result<(f64, String), String> {
-    let run = experiment.run(&trial(experiment.choice(), Op::Insert, "wal"))?;
+    let run = experiment.run(&counted(experiment.choice(), Op::Insert, "wal"))?;
     let (blocks, count) = (blocks_touched(run.count), run.count);
     let told = format!("by the log's format {blocks:.2} blocks an insert ({count} of them)");
     Ok((blocks, told))
@@ -351,7 +353,7 @@ fn of_the_log(experiment: &mut Experiment<'_>) -> Result<(f64, String), String> 
 /// The same with the blocks of the file system's journal, as counted.
 fn of_wal(experiment: &mut Experiment<'_>) -> Result<(f64, String), String> {
     let (log, told) = of_the_log(experiment)?;
-    let run = experiment.run(&trial(experiment.choice(), Op::Insert, "wal"))?;
+    let run = experiment.run(&counted(experiment.choice(), Op::Insert, "wal"))?;
     let by = run.by_file.ok_or("bytes were not told apart")?;
     let journal = by.fs_journal_bytes as f64 / 4096.0 / f64::from(run.count.max(1));
     Ok((
@@ -373,7 +375,7 @@ const MODES: [(&str, &str); 5] = [
 
 /// The trials of figure 15.
 pub fn figure_15_trials(choice: Choice) -> Vec<Trial> {
-    let each = |op| MODES.iter().map(move |(_, mode)| trial(choice, op, mode));
+    let each = |op| MODES.iter().map(move |(_, mode)| counted(choice, op, mode));
     OPS.into_iter().flat_map(each).collect()
 }
 
@@ -413,10 +415,10 @@ fn volumes_of(
     let inserts = op == Op::Insert;
     let [(_, _, wal_total, _), _, (_, _, embedded, _)] = data::THOUSAND_INSERTS;
     let (mut rows, mut most) = (Vec::new(), (0.0, None));
-    let wal = experiment.run(&trial(choice, op, "wal"))?;
+    let wal = experiment.run(&counted(choice, op, "wal"))?;
     let wal = mb_a_thousand(written(wal).0, wal.count);
     for (name, mode) in MODES {
-        let run = experiment.run(&trial(choice, op, mode))?;
+        let run = experiment.run(&counted(choice, op, mode))?;
         let (all, journal) = written(run);
         let (mb, share) = (mb_a_thousand(all, run.count), over(journal, all));
         let stated = match name {

@@ -1,9 +1,9 @@
 //! The kinds of values that a setting takes.
 
 use super::super::database::Database;
-use super::{Setting, Settings, no_group_synch_in, no_linger_in};
+use super::{Setting, Settings, no_group_synch_in, no_linger_in, no_remapping_in};
 use crate::mode::words::{Word, value_of, word_for};
-use crate::mode::{GroupSynch, Linger, StallLimit};
+use crate::mode::{GroupSynch, Linger, Region, StallLimit};
 
 /// The values of a setting, and the field of [`Settings`] that holds them.
 pub(super) trait Takes: Sync {
@@ -110,6 +110,36 @@ impl Takes for Stalls {
         said: &str,
     ) -> Result<Settings, String> {
         settings.stall_log = StallLimit::parse(said).map_err(|e| setting.named(&e.to_string()))?;
+        Ok(settings)
+    }
+}
+
+/// The size of a log's region, or `auto`.
+pub(super) struct Regions;
+
+impl Takes for Regions {
+    fn values(&self) -> Vec<(&'static str, &'static str)> {
+        let own = "24 MiB at the end of the log, made once";
+        vec![(Region::AUTO, own), Region::FORM]
+    }
+
+    fn printed(&self, settings: &Settings) -> String {
+        let region = settings.region;
+        region.map_or(Region::AUTO.to_owned(), |region| region.to_string())
+    }
+
+    fn put(
+        &self,
+        setting: &Setting,
+        database: &Database,
+        mut settings: Settings,
+        said: &str,
+    ) -> Result<Settings, String> {
+        let region = Region::parse(said).map_err(|e| setting.named(&e.to_string()))?;
+        if region.is_some() {
+            setting.only_in_its_modes(database, no_remapping_in)?;
+        }
+        settings.region = region;
         Ok(settings)
     }
 }
