@@ -475,6 +475,35 @@ fn x_ftl_stands_next_to_wal_on_every_file_system_and_programs_add_up() {
 }
 
 #[test]
+fn garbage_collection_finds_as_many_valid_pages_in_each_mode() {
+    if !can_make(FileSystem::Ext4) || !std::path::Path::new("/dev/fuse").exists() {
+        return;
+    }
+    let document = xftl(&[
+        "activities",
+        "--size",
+        "96",
+        "--count",
+        "200",
+        "--validity",
+        "45",
+    ]);
+    let ran = document["ran"].as_array().expect("runs");
+    assert_eq!(ran.len(), 4, "modes: {document}");
+    for one in ran {
+        let sought = &one["sought"];
+        assert_eq!(sought["is_reached"], true, "{one}");
+        let tolerance = sought["tolerance"].as_f64().expect("a number");
+        assert!(tolerance <= 3.0, "{one}");
+        // From the counts, not from what the search says of itself.
+        let count = |name: &str| one[name].as_f64().expect("a count");
+        let valid = count("gc_copies") * 100.0 / (count("gc_blocks") * 128.0);
+        assert!((valid - 45.0).abs() <= tolerance, "{one}");
+        assert!((10.0..=100.0).contains(&count("full_percent")), "{one}");
+    }
+}
+
+#[test]
 fn block_remapping_s_bytes_are_counted_and_every_difference_is_explained() {
     if !can_make(FileSystem::Xfs) {
         return;

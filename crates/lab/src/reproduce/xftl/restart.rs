@@ -342,6 +342,7 @@ fn restart_after(
 #[cfg(test)]
 mod tests {
     use super::super::controllers::BOARD;
+    use super::super::trial::Fill;
     use super::*;
 
     #[test]
@@ -352,7 +353,7 @@ mod tests {
             fullness: Fullness {
                 host_mib,
                 spare_percent: 30,
-                full_percent: 80,
+                fill: Fill::Percent(80),
             },
             cut: sqlite_ms as u64,
             operations: 10,

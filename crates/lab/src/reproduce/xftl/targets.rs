@@ -81,7 +81,9 @@ fn rows(pair: &Pair<'_>) -> Vec<Row> {
         "rollback journal" if is_merit => TO_ROLLBACK,
         _ => FASTER,
     };
-    let row = |quantity, unit, ours: fn(&Ran) -> f64, stated| {
+    let comparable = other.is_comparable() && xftl.is_comparable();
+    let row = |quantity, unit, ours: fn(&Ran) -> f64, stated: Option<Stated>| {
+        let stated = stated.filter(|_| comparable);
         let (ours, to) = (ours(other), ours(xftl));
         Row::new(other.mode, quantity, unit, Kind::Counted)
             .ran(other.mode)
@@ -308,13 +310,15 @@ fn restart_rows(xftl: &Restarted, other: &Restarted) -> [Row; 2] {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::super::controllers::{BOARD, Controller};
-    use super::super::trial::Fullness;
+    use super::super::trial::{Fill, Fullness};
+    use super::super::validity::{Sought, TOLERANCE};
     use super::*;
+    use crate::reproduce::outcome::Verdict;
 
     /// A run of 200 transactions of 5 pages on eight dies.
-    fn ran(mode: &'static str, ms: f64, host: u64, roots: u64) -> Ran {
+    pub fn ran(mode: &'static str, ms: f64, host: u64, roots: u64) -> Ran {
         Ran {
             figure: "updates",
             mode,
@@ -323,8 +327,10 @@ mod tests {
             fullness: Fullness {
                 host_mib: 128,
                 spare_percent: 30,
-                full_percent: 80,
+                fill: Fill::Percent(80),
             },
+            full_percent: 80,
+            sought: None,
             updates: 5,
             database_pages: 1_700,
             transactions: 200,
@@ -362,6 +368,29 @@ mod tests {
         let judged = judge(&[ran("WAL", 15.0, 8, 1), ran("X-FTL", 3.0, 5, 1)]);
         let time = difference(&judged, TIME);
         assert_eq!((time.predicted, time.holds), (Some(1.0), false));
+    }
+
+    #[test]
+    fn a_run_without_the_wanted_validity_is_not_compared() {
+        let sought = |is_reached| Sought {
+            wanted: 50,
+            tolerance: TOLERANCE,
+            tries: 8,
+            is_reached,
+        };
+        let verdict = |is_reached| {
+            let wal = Ran {
+                sought: Some(sought(is_reached)),
+                ..ran("WAL", 15.0, 8, 9)
+            };
+            let xftl = Ran {
+                sought: Some(sought(true)),
+                ..ran("X-FTL", 3.0, 5, 1)
+            };
+            judge(&[wal, xftl])[0].rows[0].verdict
+        };
+        assert_eq!(verdict(true), Verdict::Magnitude);
+        assert_eq!(verdict(false), Verdict::NotCompared);
     }
 
     /// WAL and X-FTL as they were measured on the board with the map on one die: 17.1 and 3.6 ms.

@@ -20,7 +20,8 @@ pub const FOOT: &str = "\
 Counts are pages a transaction (of fio: a page). Rollback journal, WAL and fio's ext4 run on ext4, X-FTL on transactional files, \
 which have no times, directories and block bitmaps to write, and trim what they free, as ext4 here does not: the paper ran ext4 \
 on both sides. Where one device is named it is the paper's board as its public firmware has it; the figure controllers varies what the slides \
-do not say: \"whole map at flush\" is a cost of flushes that X-FTL's commit does not have, and without it the ratios are smaller.
+do not say: \"whole map at flush\" is a cost of flushes that X-FTL's commit does not have, and without it the ratios are smaller. Valid at \
+GC are pages of the blocks that garbage collection emptied, as measured; where a share is wanted, each mode's device is as full as that takes.
 ";
 
 /// The meaning of the costs of flushes.
@@ -136,9 +137,26 @@ fn row(ran: &Ran, all: &[Ran]) -> [String; 13] {
         each(ran.gc_copies),
         each(ran.erases),
         each(ran.flushes + ran.commits),
-        ran.gc_validity
-            .map_or_else(String::new, |percent| format!("{percent:.0} %")),
+        valid(ran),
     ]
+}
+
+/// The validity, and the device that it took if one was wanted.
+fn valid(ran: &Ran) -> String {
+    let valid = ran
+        .gc_validity
+        .map_or_else(String::new, |percent| format!("{percent:.0} %"));
+    let Some(sought) = ran.sought else {
+        return valid;
+    };
+    let reached = match sought.is_reached {
+        true => "",
+        false => ", not reached: not compared",
+    };
+    format!(
+        "{valid} ({} ± {} wanted{reached}; {} % full, {} runs)",
+        sought.wanted, sought.tolerance, ran.full_percent, sought.tries
+    )
 }
 
 /// A run's time divided by X-FTL's, for the same figure, workload and device.
@@ -151,6 +169,9 @@ pub fn to_xftl(ran: &Ran, all: &[Ran]) -> Option<f64> {
             && other.mode == "X-FTL"
     };
     let xftl = all.iter().find(same)?;
+    if !(ran.is_comparable() && xftl.is_comparable()) {
+        return None;
+    }
     Some(ran.ms_per_transaction / xftl.ms_per_transaction.max(1e-12))
 }
 

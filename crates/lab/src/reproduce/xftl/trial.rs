@@ -14,7 +14,9 @@ use serde_json::Value;
 
 use super::controllers::{Controller, LARGE_TABLE, TABLE};
 use super::test_device::{Below, TestDevice};
+use super::validity::{self, Sought};
 use super::{random, rl};
+use onewrite_cli::interrupt;
 
 /// Bytes of a page of the device, and of the databases.
 pub const PAGE: u64 = 8192;
@@ -103,16 +105,30 @@ pub struct Fullness {
     pub host_mib: u32,
     /// The spare share of the NAND, at least: a small device needs more for itself.
     pub spare_percent: u32,
-    /// The share of the host's pages that hold something.
-    pub full_percent: u32,
+    pub fill: Fill,
+}
+
+/// How full a device is before a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fill {
+    /// This percentage of the host's pages hold something.
+    Percent(u32),
+    /// As full as it takes for this percentage of valid pages in the blocks that garbage collection
+    /// empties during the run.
+    Validity(u32),
 }
 
 impl Fullness {
     /// The name in tables.
     pub fn name(self) -> String {
+        let fill = match self.fill {
+            Fill::Percent(percent) => format!("{percent} % full"),
+            Fill::Validity(percent) => format!("{percent} % valid at GC"),
+        };
         format!(
-            "{} MiB, {} % spare, {} % full",
-            self.host_mib, self.spare_percent, self.full_percent
+            "{} MiB, {} % spare, {fill}",
+            self.host_mib, self.spare_percent
         )
     }
 }
@@ -138,6 +154,10 @@ pub struct Ran {
     pub workload: String,
     pub controller: Controller,
     pub fullness: Fullness,
+    /// The percentage of the host's pages that held something before the run.
+    pub full_percent: u32,
+    /// The validity that it was filled for.
+    pub sought: Option<Sought>,
     /// Pages that a transaction updates; 0 if the workload decides.
     pub updates: u32,
     /// Pages of the database; 0 without SQLite.
@@ -174,6 +194,11 @@ impl Ran {
     /// Whether a run is of X-FTL, in either way.
     pub fn is_xftl(&self) -> bool {
         self.mode == "X-FTL" || self.mode == WRITTEN
+    }
+
+    /// Whether it may be compared: it has the validity that was wanted, if one was.
+    pub fn is_comparable(&self) -> bool {
+        self.sought.is_none_or(|sought| sought.is_reached)
     }
 
     /// Whether another run has the same workload on the same device, in another mode.
@@ -246,10 +271,28 @@ impl Trial {
         self
     }
 
-    /// Runs the trial in a mode.
-    pub fn run(&self, mode: Compared) -> Result<Ran, String> {
+    /// Runs the trial in a mode. `known` are the runs of that mode, on this device, that a search
+    /// for a validity has made; it adds its own.
+    pub fn run(&self, mode: Compared, known: &mut Vec<Ran>) -> Result<Ran, String> {
+        match self.fullness.fill {
+            Fill::Percent(percent) => self.run_filled(mode, percent),
+            Fill::Validity(wanted) => {
+                let ran = validity::seek(wanted, known, |percent| self.run_filled(mode, percent))?;
+                // It may be a run that was made for another validity.
+                Ok(Ran {
+                    fullness: self.fullness,
+                    ..ran
+                })
+            }
+        }
+    }
+
+    fn run_filled(&self, mode: Compared, full_percent: u32) -> Result<Ran, String> {
+        if interrupt::is_requested() {
+            return Err("interrupted".to_owned());
+        }
         eprintln!(
-            "onewrite: {}, {}, {}, {}, {}",
+            "onewrite: {}, {}, {}, {}, filled to {full_percent} %, {}",
             self.figure,
             self.workload,
             self.controller.name(),
@@ -274,16 +317,18 @@ impl Trial {
         }
         let database = device.root().join("test.db");
         let (before, after, count) = match self.work {
-            Work::Plan { op, updates } => self.run_plan(&mut device, mode, op, updates)?,
+            Work::Plan { op, updates } => {
+                self.run_plan(&mut device, mode, full_percent, op, updates)?
+            }
             Work::Rl => {
                 page_size(&device.root().join("test.db"), 1)?;
-                self.occupy(&mut device)?;
+                self.occupy(&mut device, full_percent)?;
                 rl::run(&mut device, mode.journal, self.seed)?
             }
             Work::Random { every } => {
                 let path = device.root().join("random");
                 write_file(&path, random::BYTES)?;
-                self.occupy(&mut device)?;
+                self.occupy(&mut device, full_percent)?;
                 random::run(&mut device, &path, every, self.count, self.seed)?
             }
         };
@@ -291,13 +336,14 @@ impl Trial {
         device.end()?;
         Ok(Ran {
             database_pages: bytes / PAGE,
+            full_percent,
             ..self.ran(mode, count, &before, &after)
         })
     }
 
     /// Makes the device one that was in use.
-    fn occupy(&self, device: &mut TestDevice) -> Result<(), String> {
-        let order = format!("use {} {}", self.fullness.full_percent, self.seed);
+    fn occupy(&self, device: &mut TestDevice, full_percent: u32) -> Result<(), String> {
+        let order = format!("use {full_percent} {}", self.seed);
         device.order(&order).map(drop)
     }
 
@@ -305,6 +351,7 @@ impl Trial {
         &self,
         device: &mut TestDevice,
         mode: Compared,
+        full_percent: u32,
         op: Op,
         updates: u32,
     ) -> Result<(Value, Value, u32), String> {
@@ -321,7 +368,7 @@ impl Trial {
             .map_err(text)?;
         plan.populate(&mut databases, &stop).map_err(text)?;
         let mut seats = vec![databases];
-        self.occupy(device)?;
+        self.occupy(device, full_percent)?;
         let control = Control::default();
         team::warm_up(&plan, &mut seats[0], &control, &stop).map_err(text)?;
         let before = device.report()?;
@@ -351,6 +398,8 @@ impl Trial {
             workload: self.workload.clone(),
             controller: self.controller,
             fullness: self.fullness,
+            full_percent: 0,
+            sought: None,
             updates: match self.work {
                 Work::Plan { updates, .. } => updates,
                 Work::Rl | Work::Random { .. } => 0,
