@@ -504,6 +504,31 @@ fn garbage_collection_finds_as_many_valid_pages_in_each_mode() {
 }
 
 #[test]
+fn wal_has_whole_checkpoint_cycles_in_every_workload() {
+    if !can_make(FileSystem::Ext4) || !std::path::Path::new("/dev/fuse").exists() {
+        return;
+    }
+    let document = xftl(&["android", "updates", "--size", "96", "--count", "20"]);
+    let ran = document["ran"].as_array().expect("runs");
+    let wal: Vec<&Value> = ran.iter().filter(|one| one["mode"] == "WAL").collect();
+    assert_eq!(wal.len(), 4 + 4, "{document}");
+    for one in &wal {
+        let of = |name: &str| one["checkpoints"][name].as_u64().expect("a number");
+        assert!(of("automatic") >= 1, "{one}");
+        // One file, one log. The applications have 3 and 20 files, and RL Benchmark its own length.
+        let workload = one["workload"].as_str().expect("a name");
+        let is_one_log = workload.starts_with("partsupply") || workload.contains("mail");
+        assert!(!is_one_log || of("at_end") == 0, "{one}");
+        // All modes run the same transactions.
+        let same = ran.iter().filter(|other| other["workload"] == one["workload"]);
+        for other in same {
+            assert_eq!(other["transactions"], one["transactions"], "{other}");
+            assert_eq!(other["checkpoints"].is_null(), other["mode"] != "WAL");
+        }
+    }
+}
+
+#[test]
 fn block_remapping_s_bytes_are_counted_and_every_difference_is_explained() {
     if !can_make(FileSystem::Xfs) {
         return;

@@ -8,6 +8,7 @@
 //! ```text
 //! flush        what a flush costs, by size and FTL; space: size by FTL by file system
 //! controllers  unknown settings of the board, every setting with its source
+//! cycles       the length of a run that has whole checkpoint cycles
 //! validity     the fill at which a run collects blocks of a wanted validity
 //! trial        one run; random: fio's writes, rl: RL Benchmark's statements
 //! restart      from flash up to SQLite's first row
@@ -17,6 +18,7 @@
 //! ```
 
 mod controllers;
+mod cycles;
 mod flush;
 mod page;
 mod plots;
@@ -41,14 +43,16 @@ use super::all::{Limit, left_of};
 use super::outcome::Shown;
 use super::{Failed, spoken};
 use controllers::{BOARD, Controller, Ftl};
+use cycles::Lengths;
 use onewrite_cli::interrupt;
 use restart::Restarted;
 use trial::{
-    AUTOCHECKPOINT, COUNTER_WRITTEN, Compared, Fill, Fullness, OTHERS, Ran, SQLITE, Trial, Work,
+    AUTOCHECKPOINT, COUNTER_WRITTEN, Compared, Fill, Fullness, OTHERS, Ran, SQLITE, Trial, WARM_UP,
+    Work,
 };
 
-/// Transactions unless the user sets the number; the paper does not state its own. For partsupply
-/// the number is raised until WALs are filled a whole number of times.
+/// Transactions unless the user sets the number; the paper does not state its own. The number is
+/// raised until the WAL has whole checkpoint cycles.
 const TRANSACTIONS: u32 = 500;
 /// Pages that a transaction updates in the paper's picture of I/O activities, and in its figures of
 /// merit.
@@ -262,8 +266,9 @@ pub fn measure(asked: &Asked<'_>) -> Result<Report, String> {
         pictures: Vec::new(),
     };
     let mut pace = Pace::of(asked, &figures);
+    let mut lengths = Lengths::default();
     for figure in figures {
-        match run_figure(asked, figure, &mut report, &mut pace) {
+        match run_figure(asked, figure, &mut report, &mut pace, &mut lengths) {
             Ok(()) => {}
             Err(error) if interrupt::is_requested() => return Err(error),
             Err(error) => report.failed.push(Failed { figure, error }),
@@ -326,6 +331,7 @@ fn run_figure(
     figure: &'static str,
     report: &mut Report,
     pace: &mut Pace,
+    lengths: &mut Lengths,
 ) -> Result<(), String> {
     match figure {
         "flush" => {
@@ -357,6 +363,7 @@ fn run_figure(
     }
     let mut known: BTreeMap<(&str, u32), Vec<Ran>> = BTreeMap::new();
     for trial in trials(asked, figure) {
+        let trial = trial.in_whole_cycles(lengths)?;
         for mode in modes(figure) {
             pace.next(asked.limit)?;
             let device = (mode.name, trial.fullness.host_mib);
@@ -367,8 +374,7 @@ fn run_figure(
     Ok(())
 }
 
-/// Transactions that fill the WAL a whole number of times, so the run has its proper number of
-/// checkpoints.
+/// Transactions of a run that is cut off: they fill the WAL a whole number of times.
 fn whole_cycles(asked: &Asked<'_>, updates: u32) -> u32 {
     let count = asked.count.unwrap_or(TRANSACTIONS);
     count.next_multiple_of(AUTOCHECKPOINT / updates)
@@ -405,6 +411,7 @@ fn trials_on(asked: &Asked<'_>, figure: &'static str, usual: Fullness) -> Vec<Tr
         work,
         controller,
         fullness,
+        warm_up: WARM_UP,
         // The unit is pages instead of transactions. ext4's journal must wrap around several times.
         count: if figure == "fio" { count * 8 } else { count },
         seed: asked.seed,
@@ -412,10 +419,7 @@ fn trials_on(asked: &Asked<'_>, figure: &'static str, usual: Fullness) -> Vec<Tr
     let partsupply = |updates, controller, fullness| {
         let op = Op::Partsupply;
         let name = format!("partsupply, {updates} pages");
-        Trial {
-            count: whole_cycles(asked, updates),
-            ..trial(name, Work::Plan { op, updates }, controller, fullness)
-        }
+        trial(name, Work::Plan { op, updates }, controller, fullness)
     };
     let shape = |name: &str, op| {
         let work = Work::Plan { op, updates: 1 };

@@ -10,10 +10,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use onewrite_flash::random::Random;
-use serde_json::Value;
 
 use super::test_device::{Below, TestDevice};
-use super::trial::{Compared, PAGE};
+use super::trial::{Compared, Measured, PAGE};
 use onewrite_cli::interrupt;
 
 /// Bytes of the file.
@@ -33,7 +32,7 @@ pub fn run(
     every: u32,
     count: u32,
     seed: u64,
-) -> Result<(Value, Value, u32), String> {
+) -> Result<Measured, String> {
     let failed = |error: std::io::Error| onewrite_cli::directory::cannot_write(path, &error);
     let file = std::fs::File::options()
         .write(true)
@@ -53,5 +52,10 @@ pub fn run(
             file.sync_all().map_err(failed)?;
         }
     }
-    Ok((before, device.report()?, count))
+    Ok(Measured {
+        before,
+        after: device.report()?,
+        count,
+        checkpoints: None,
+    })
 }

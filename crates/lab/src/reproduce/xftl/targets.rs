@@ -219,18 +219,14 @@ fn by_draws(pair: &Pair<'_>) -> Predicted {
     let pages = pair.other.database_pages.max(1) as f64;
     let frames = f64::from(AUTOCHECKPOINT);
     let different = pages * (1.0 - (1.0 - 1.0 / pages).powf(frames));
-    // A run shorter than a checkpoint has none of its pages.
-    let full = updates * f64::from(pair.other.transactions) >= frames;
-    let copied = if full {
-        updates * different / frames
-    } else {
-        0.0
-    };
+    let checkpoints = pair.other.checkpoints.unwrap_or_default();
+    let copied = pair.other.each(u64::from(checkpoints.automatic)) * different;
     Predicted::new(
         (logged + copied) / xftl,
         format!(
             "{updates} pages of {pages:.0}, drawn at random: {logged:.2} pages to the log, and of {frames} frames {different:.0} \
-             different pages to the database, {copied:.2} a transaction; X-FTL {xftl}"
+             different pages to the database in each of {} checkpoints, {copied:.2} a transaction; X-FTL {xftl}",
+            checkpoints.automatic
         ),
     )
 }
@@ -312,6 +308,7 @@ fn restart_rows(xftl: &Restarted, other: &Restarted) -> [Row; 2] {
 #[cfg(test)]
 pub mod tests {
     use super::super::controllers::{BOARD, Controller};
+    use super::super::cycles::Checkpoints;
     use super::super::trial::{Fill, Fullness};
     use super::super::validity::{Sought, TOLERANCE};
     use super::*;
@@ -334,6 +331,10 @@ pub mod tests {
             updates: 5,
             database_pages: 1_700,
             transactions: 200,
+            checkpoints: (mode == "WAL").then_some(Checkpoints {
+                automatic: 1,
+                at_end: 0,
+            }),
             seconds: ms / 1e3 * 200.0,
             ms_per_transaction: ms,
             host_writes: host * 200,

@@ -3,6 +3,7 @@
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::Report;
+use super::cycles::Checkpoints;
 use super::flush::Costs;
 use super::restart::{Group, Restarted, groups};
 use super::trial::Ran;
@@ -17,7 +18,7 @@ show bars and state a direction: faster than both, and than ext4's ordered mode,
 
 /// The differences between both sides, and our choices.
 pub const FOOT: &str = "\
-Counts are pages a transaction (of fio: a page). Rollback journal, WAL and fio's ext4 run on ext4, X-FTL on transactional files, \
+Counts are pages a transaction (of fio: a page); checkpoints are those of the whole run, which has whole cycles of them. Rollback journal, WAL and fio's ext4 run on ext4, X-FTL on transactional files, \
 which have no times, directories and block bitmaps to write, and trim what they free, as ext4 here does not: the paper ran ext4 \
 on both sides. Where one device is named it is the paper's board as its public firmware has it; the figure controllers varies what the slides \
 do not say: \"whole map at flush\" is a cost of flushes that X-FTL's commit does not have, and without it the ratios are smaller. Valid at \
@@ -111,6 +112,7 @@ pub fn runs(ran: &[Ran]) -> Table {
             "GC copies",
             "erases",
             "flushes or commits",
+            "checkpoints",
             "valid at GC",
         ],
         3,
@@ -121,7 +123,7 @@ pub fn runs(ran: &[Ran]) -> Table {
     table
 }
 
-fn row(ran: &Ran, all: &[Ran]) -> [String; 13] {
+fn row(ran: &Ran, all: &[Ran]) -> [String; 14] {
     let factor = to_xftl(ran, all);
     let each = |count: u64| format!("{:.2}", count as f64 / f64::from(ran.transactions.max(1)));
     [
@@ -137,8 +139,17 @@ fn row(ran: &Ran, all: &[Ran]) -> [String; 13] {
         each(ran.gc_copies),
         each(ran.erases),
         each(ran.flushes + ran.commits),
+        ran.checkpoints.map_or_else(String::new, checkpoints),
         valid(ran),
     ]
+}
+
+/// Checkpoints of the whole run.
+fn checkpoints(of: Checkpoints) -> String {
+    match of.at_end {
+        0 => of.automatic.to_string(),
+        at_end => format!("{} and {at_end} at the end", of.automatic),
+    }
 }
 
 /// The validity, and the device that it took if one was wanted.

@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::controllers::{Controller, LARGE_TABLE, TABLE};
+use super::cycles::{Checkpoints, Lengths, Logs, Workload, copy};
 use super::test_device::{Below, TestDevice};
 use super::validity::{self, Sought};
 use super::{random, rl};
@@ -24,7 +25,7 @@ pub const PAGE: u64 = 8192;
 pub const AUTOCHECKPOINT: u32 = 1_000;
 /// Transactions before the measurement. They are so many that garbage collection also reaches
 /// blocks of the transactions' own pages.
-const WARM_UP: u32 = 600;
+pub const WARM_UP: u32 = 600;
 /// MiB that TPC-C's database needs.
 const TPCC_MIB: u32 = 260;
 
@@ -141,9 +142,22 @@ pub struct Trial {
     pub work: Work,
     pub controller: Controller,
     pub fullness: Fullness,
-    /// The number of transactions.
+    /// Transactions before the measured part.
+    pub warm_up: u32,
+    /// The number of measured transactions.
     pub count: u32,
     pub seed: u64,
+}
+
+/// The measured part of a run.
+pub struct Measured {
+    /// The device's reports before and after it.
+    pub before: Value,
+    pub after: Value,
+    /// Transactions.
+    pub count: u32,
+    /// Checkpoints of logs; `None` in modes without a log.
+    pub checkpoints: Option<Checkpoints>,
 }
 
 /// The results of a run.
@@ -164,6 +178,8 @@ pub struct Ran {
     pub database_pages: u64,
     /// Transactions; written pages if there is no SQLite.
     pub transactions: u32,
+    /// Checkpoints of the WAL; null in other modes.
+    pub checkpoints: Option<Checkpoints>,
     /// Seconds of the device's own time.
     pub seconds: f64,
     pub ms_per_transaction: f64,
@@ -219,11 +235,12 @@ pub fn settings(journal: &str) -> Result<Settings, String> {
     })
 }
 
-pub fn plan(op: Op, count: u32, updates: u32, seed: u64) -> Plan {
+/// This many measured transactions, after those of the warm-up.
+pub fn plan(op: Op, warm_up: u32, measured: u32, updates: u32, seed: u64) -> Plan {
     Plan {
         op,
-        count: count + WARM_UP,
-        warm_up: WARM_UP,
+        count: warm_up + measured,
+        warm_up,
         record_size: 100,
         updates,
         warehouses: 1,
@@ -244,6 +261,12 @@ pub fn page_size(path: &Path, databases: usize) -> Result<(), String> {
     paths(path, databases).try_for_each(|path| {
         open(&path).map_err(|error| format!("cannot make the database: {error}"))
     })
+}
+
+/// SQLite's cache holds everything, because transactional files have no page cache below.
+pub fn set_cache(databases: &Databases, files: usize) -> Result<(), String> {
+    let set = databases.set_cache_kib((400 << 10) / files as u32);
+    set.map_err(|error| error.to_string())
 }
 
 /// Makes a file of `bytes` bytes, in transactions of a MiB. X-FTL's table bounds them.
@@ -269,6 +292,20 @@ impl Trial {
             self.fullness.host_mib = self.fullness.host_mib.max(TPCC_MIB);
         }
         self
+    }
+
+    /// With a measured part of whole checkpoint cycles.
+    pub fn in_whole_cycles(mut self, lengths: &mut Lengths) -> Result<Self, String> {
+        if let Work::Plan { op, updates } = self.work {
+            let length = lengths.of(Workload {
+                op,
+                updates,
+                asked: self.count,
+                seed: self.seed,
+            })?;
+            (self.warm_up, self.count) = (length.warm_up, length.measured);
+        }
+        Ok(self)
     }
 
     /// Runs the trial in a mode. `known` are the runs of that mode, on this device, that a search
@@ -316,7 +353,7 @@ impl Trial {
             device.order("lazy off")?;
         }
         let database = device.root().join("test.db");
-        let (before, after, count) = match self.work {
+        let measured = match self.work {
             Work::Plan { op, updates } => {
                 self.run_plan(&mut device, mode, full_percent, op, updates)?
             }
@@ -337,7 +374,7 @@ impl Trial {
         Ok(Ran {
             database_pages: bytes / PAGE,
             full_percent,
-            ..self.ran(mode, count, &before, &after)
+            ..self.ran(mode, &measured)
         })
     }
 
@@ -354,26 +391,27 @@ impl Trial {
         full_percent: u32,
         op: Op,
         updates: u32,
-    ) -> Result<(Value, Value, u32), String> {
+    ) -> Result<Measured, String> {
         let text = |error: onewrite_workload::Error| error.to_string();
         let stop = AtomicBool::new(false);
         let path = device.root().join("test.db");
-        page_size(&path, op.databases())?;
-        let plan = plan(op, self.count, updates, self.seed);
+        let files = op.databases();
+        page_size(&path, files)?;
+        let plan = plan(op, self.warm_up, self.count, updates, self.seed);
         let mut databases =
-            Databases::open(&settings(mode.journal)?, &path, op.databases()).map_err(text)?;
-        // SQLite's cache holds everything, because transactional files have no page cache below.
-        databases
-            .set_cache_kib((400 << 10) / op.databases() as u32)
-            .map_err(text)?;
+            Databases::open(&settings(mode.journal)?, &path, files).map_err(text)?;
+        set_cache(&databases, files)?;
         plan.populate(&mut databases, &stop).map_err(text)?;
         let mut seats = vec![databases];
         self.occupy(device, full_percent)?;
         let control = Control::default();
         team::warm_up(&plan, &mut seats[0], &control, &stop).map_err(text)?;
+        let logs = Logs::begin(mode.journal, &path, files, &seats[0])?;
         let before = device.report()?;
         team::run(&plan, 0, &mut seats, &control, &stop, || Ok(())).map_err(text)?;
+        logs.iter().try_for_each(|_| copy(&seats[0]))?;
         let after = device.report()?;
+        let checkpoints = logs.map(|logs| logs.checkpoints()).transpose()?;
         for databases in seats {
             let checked = plan.check(&databases).map_err(text)?;
             if !checked.is_ok() {
@@ -384,10 +422,22 @@ impl Trial {
             }
             databases.close().map_err(text)?;
         }
-        Ok((before, after, self.count))
+        Ok(Measured {
+            before,
+            after,
+            count: self.count,
+            checkpoints,
+        })
     }
 
-    fn ran(&self, mode: Compared, count: u32, before: &Value, after: &Value) -> Ran {
+    fn ran(&self, mode: Compared, measured: &Measured) -> Ran {
+        let Measured {
+            before,
+            after,
+            count,
+            checkpoints,
+        } = measured;
+        let count = *count;
         let of = |pointer: &str| number(after, pointer) - number(before, pointer);
         let seconds = of("/now_ns") as f64 / 1e9;
         let (gc_copies, gc_blocks) = (of("/statistics/gc_copies"), of("/statistics/gc_blocks"));
@@ -406,6 +456,7 @@ impl Trial {
             },
             database_pages: 0,
             transactions: count,
+            checkpoints: *checkpoints,
             seconds,
             ms_per_transaction: seconds * 1e3 / f64::from(count.max(1)),
             host_writes: of("/statistics/host_writes"),
