@@ -425,6 +425,49 @@ fn a_flush_s_cost_is_told_by_size_and_ftl() {
 }
 
 #[test]
+fn parts_of_the_device_reach_every_figure_and_are_named() {
+    if !can_make(FileSystem::Ext4) || !std::path::Path::new("/dev/fuse").exists() {
+        return;
+    }
+    let document = xftl(&[
+        "updates",
+        "restart",
+        "flush",
+        "--size",
+        "96",
+        "--count",
+        "20",
+        "--cuts",
+        "1",
+        "--ftl",
+        "board",
+        "--planes",
+        "2",
+        "--map-cache",
+        "4096",
+        "--paired-pages",
+    ]);
+    for of in ["ran", "restarts", "flushes"] {
+        let all = document[of].as_array().expect("runs");
+        assert!(!all.is_empty(), "{of}");
+        for one in all {
+            let parts = &one["controller"]["parts"];
+            let expected = serde_json::json!({
+                "planes": 2, "map_cache": 4096, "paired_pages": true
+            });
+            assert_eq!(*parts, expected, "{one}");
+        }
+    }
+    for one in document["ran"].as_array().expect("runs") {
+        let of = |name: &str| one[name].as_u64().expect("a number");
+        assert!(of("map_reads") > 0 && of("padding_writes") > 0, "{one}");
+    }
+    let how = figures(&document)[0]["how"].as_str().expect("words");
+    let named = ", 2 planes, 4096 entries of the map in memory, paired pages";
+    assert!(how.contains(named), "{how}");
+}
+
+#[test]
 fn x_ftl_stands_next_to_wal_on_every_file_system_and_programs_add_up() {
     if !can_make(FileSystem::Ext4) || !std::path::Path::new("/dev/fuse").exists() {
         return;

@@ -170,6 +170,33 @@ mod tests {
         assert!(growth(one_die) > 5.0 && growth(journal) < 1.5 && growth(nothing) < 1.5);
     }
 
+    /// 64 pages on eight dies, of a device that is too large to collect garbage.
+    #[test]
+    fn parts_of_the_device_change_what_a_flush_costs() {
+        use super::super::controllers::Parts;
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Only {
+            #[command(flatten)]
+            parts: Parts,
+        }
+        let ms_and_programs = |words: &[&str]| {
+            let words = [&["x"], words].concat();
+            let controller = Named::Changed
+                .controller()
+                .with(Only::parse_from(words).parts);
+            let cost = cost(1030, controller, Pages::Usual, 64, 1).unwrap();
+            (cost.flush.ms, cost.flush.programs)
+        };
+        let usual = ms_and_programs(&[]);
+        let planes = ms_and_programs(&["--planes", "2"]);
+        assert!(planes.0 < usual.0 * 0.9, "{planes:?} {usual:?}");
+        let cache = ms_and_programs(&["--map-cache", "64"]);
+        assert!(cache.0 > usual.0 * 1.1, "{cache:?} {usual:?}");
+        let paired = ms_and_programs(&["--paired-pages"]);
+        assert!(paired.1 > usual.1 + 1.0, "{paired:?} {usual:?}");
+    }
+
     #[test]
     fn the_board_s_own_size_can_be_had() {
         let cost = cost(65_536, BOARD, BOARD_PAGES, 1, 1).unwrap();

@@ -42,7 +42,7 @@ use serde::Serialize;
 use super::all::{Limit, left_of};
 use super::outcome::Shown;
 use super::{Failed, spoken};
-use controllers::{BOARD, Controller, Ftl};
+use controllers::{BOARD, Controller, Ftl, Parts};
 use cycles::Lengths;
 use onewrite_cli::interrupt;
 use restart::Restarted;
@@ -115,6 +115,9 @@ pub struct Device {
     #[arg(long, value_enum, value_delimiter = ',')]
     ftl: Vec<Ftl>,
 
+    #[command(flatten)]
+    parts: Parts,
+
     /// Power cuts of each mode in the figure restart; the seed spreads them over the run
     #[arg(long, value_name = "N", default_value_t = restart::CUTS, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     cuts: u32,
@@ -162,7 +165,12 @@ impl Device {
             true => &Ftl::ALL[..],
             false => &self.ftl,
         };
-        all.iter().map(|ftl| ftl.controller()).collect()
+        let with_parts = |ftl: &Ftl| ftl.controller().with(self.parts);
+        all.iter().map(with_parts).collect()
+    }
+
+    fn board(&self) -> Controller {
+        BOARD.with(self.parts)
     }
 
     /// Of each size that was asked for, or of these.
@@ -345,7 +353,7 @@ fn run_figure(
                 for (mode, paper) in restart::MODES {
                     pace.next(asked.limit)?;
                     let case = restart::Case {
-                        controller: BOARD,
+                        controller: asked.device.board(),
                         fullness,
                         updates: UPDATES,
                         transactions: whole_cycles(asked, UPDATES),
@@ -421,9 +429,10 @@ fn trials_on(asked: &Asked<'_>, figure: &'static str, usual: Fullness) -> Vec<Tr
         let name = format!("partsupply, {updates} pages");
         trial(name, Work::Plan { op, updates }, controller, fullness)
     };
+    let board = asked.device.board();
     let shape = |name: &str, op| {
         let work = Work::Plan { op, updates: 1 };
-        trial(name.to_owned(), work, BOARD, usual)
+        trial(name.to_owned(), work, board, usual)
     };
     match figure {
         "space" => {
@@ -433,7 +442,7 @@ fn trials_on(asked: &Asked<'_>, figure: &'static str, usual: Fullness) -> Vec<Tr
                 .collect()
         }
         "updates" => [1, 5, 10, 20]
-            .map(|updates| partsupply(updates, BOARD, usual))
+            .map(|updates| partsupply(updates, board, usual))
             .into(),
         "activities" => {
             let wanted = asked.device.validities().iter();
@@ -443,15 +452,15 @@ fn trials_on(asked: &Asked<'_>, figure: &'static str, usual: Fullness) -> Vec<Tr
                         fill: Fill::Validity(*percent),
                         ..usual
                     };
-                    partsupply(UPDATES, BOARD, fullness)
+                    partsupply(UPDATES, board, fullness)
                 })
                 .collect()
         }
         "controllers" => controllers::ALL
-            .map(|controller| partsupply(UPDATES, controller, usual))
+            .map(|controller| partsupply(UPDATES, controller.with(asked.device.parts), usual))
             .into(),
         "android" => vec![
-            trial("RL Benchmark".to_owned(), Work::Rl, BOARD, usual),
+            trial("RL Benchmark".to_owned(), Work::Rl, board, usual),
             shape("Gmail's shape (mail)", Op::Mail),
             shape("Facebook's shape (sns)", Op::Sns),
             shape("a web browser's shape (messenger)", Op::Messenger),
@@ -463,7 +472,7 @@ fn trials_on(asked: &Asked<'_>, figure: &'static str, usual: Fullness) -> Vec<Tr
         "fio" => [1, 5, 10, 15, 20]
             .map(|every| {
                 let name = format!("random write, fsync every {every}");
-                trial(name, Work::Random { every }, BOARD, usual)
+                trial(name, Work::Random { every }, board, usual)
             })
             .into(),
         _ => Vec::new(),

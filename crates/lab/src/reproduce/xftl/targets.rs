@@ -141,7 +141,7 @@ const REASONS: &[Reason<PredictPair>] = &[
 fn worked(ran: &Ran) -> String {
     format!(
         "{:.2} programs ({:.2} of the host, {:.2} of the map, {:.2} of the X-L2P table, {:.2} roots, {:.2} copied, \
-         of these {:.2} ahead), {:.2} reads and {:.2} erases",
+         of these {:.2} ahead, {:.2} of padding), {:.2} reads, {:.2} of the map and {:.2} erases",
         ran.each(ran.programs),
         ran.each(ran.host_writes),
         ran.each(ran.map_writes),
@@ -149,7 +149,9 @@ fn worked(ran: &Ran) -> String {
         ran.each(ran.root_writes),
         ran.each(ran.gc_copies),
         ran.each(ran.gc_ahead),
+        ran.each(ran.padding_writes),
         ran.each(ran.host_reads),
+        ran.each(ran.map_reads),
         ran.each(ran.erases),
     )
 }
@@ -180,15 +182,17 @@ fn waits_ms(ran: &Ran, nand: &Timing) -> f64 {
         MapTo::Striped => of_a_flush(ran.map_writes, dies) + ahead,
         MapTo::OneDie => of_a_flush(ran.map_writes, 1.0).max(ahead),
     };
-    let together = of_a_flush(ran.host_writes, dies) + map;
-    let programs = flushes * together + ran.each(ran.table_writes + ran.root_writes);
+    let at_a_time = f64::from(ran.controller.programs_at_a_time().max(1));
+    let together = of_a_flush(ran.host_writes, at_a_time) + map;
+    let padding = ran.each(ran.padding_writes) / dies;
+    let programs = flushes * together + ran.each(ran.table_writes + ran.root_writes) + padding;
     let a_copy = match ran.controller.dies {
         1 => read + program,
         _ => read,
     };
     let us = programs * program
         + ran.each(ran.gc_copies - ran.gc_ahead) * a_copy
-        + ran.each(ran.host_reads) * read
+        + ran.each(ran.host_reads + ran.map_reads) * read
         + ran.each(ran.erases) * nand.erase_us;
     us / 1e3
 }
@@ -349,6 +353,8 @@ pub mod tests {
             map_writes: 0,
             table_writes: 0,
             root_writes: roots * 200,
+            map_reads: 0,
+            padding_writes: 0,
             gc_validity: None,
         }
     }

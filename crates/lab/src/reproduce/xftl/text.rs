@@ -3,6 +3,7 @@
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::Report;
+use super::controllers::Parts;
 use super::cycles::Checkpoints;
 use super::flush::Costs;
 use super::restart::{Group, Restarted, groups};
@@ -200,7 +201,9 @@ pub fn sources(ran: &[Ran]) -> Table {
     for controller in controllers::ALL {
         let factor = |mode: &str| {
             let of = |one: &&Ran| {
-                one.figure == "controllers" && one.controller == controller && one.mode == mode
+                one.figure == "controllers"
+                    && one.controller.with(Parts::NONE) == controller
+                    && one.mode == mode
             };
             let factor = ran.iter().find(of).and_then(|one| to_xftl(one, ran));
             factor.map_or_else(String::new, |factor| format!("{factor:.2}"))

@@ -196,6 +196,10 @@ pub struct Ran {
     pub map_writes: u64,
     pub table_writes: u64,
     pub root_writes: u64,
+    /// Pieces of the map read for entries that were not in memory.
+    pub map_reads: u64,
+    /// Pages that complete pairs.
+    pub padding_writes: u64,
     /// Valid pages of the blocks that garbage collection emptied, in percent; null if it emptied
     /// none.
     pub gc_validity: Option<f64>,
@@ -471,6 +475,8 @@ impl Trial {
             map_writes: of("/statistics/map_writes"),
             table_writes: of("/statistics/table_writes"),
             root_writes: of("/statistics/root_writes"),
+            map_reads: of("/statistics/map_reads"),
+            padding_writes: of("/statistics/padding_writes"),
             gc_validity: (gc_blocks > 0)
                 .then(|| gc_copies as f64 * 100.0 / (gc_blocks * pages) as f64),
         }
