@@ -572,6 +572,57 @@ fn wal_has_whole_checkpoint_cycles_in_every_workload() {
 }
 
 #[test]
+fn fio_s_own_counts_are_those_of_the_device() {
+    if !can_make(FileSystem::Ext4) || !std::path::Path::new("/dev/fuse").exists() {
+        return;
+    }
+    if std::process::Command::new("fio").arg("--version").output().is_err() {
+        println!("SKIPPED: no fio");
+        return;
+    }
+    let document = xftl(&["fio", "--size", "96", "--count", "40"]);
+    let ran = document["ran"].as_array().expect("runs");
+    assert_eq!(ran.len(), 2 * 5 * 3, "jobs, fsyncs and modes: {document}");
+    for one in ran {
+        let of = |name: &str| one[name].as_u64().expect("a number");
+        assert_eq!(one["fio"]["writes"], of("transactions"), "{one}");
+        let workload = one["workload"].as_str().expect("a name");
+        let every: u64 = workload
+            .rsplit(' ')
+            .next()
+            .and_then(|number| number.parse().ok())
+            .expect("a number");
+        let groups = of("transactions") / every;
+        match one["mode"].as_str() {
+            // Data only, and each job's transactions are its own.
+            Some("X-FTL") => {
+                assert_eq!(of("host_writes"), of("transactions"), "{one}");
+                assert_eq!(of("commits"), groups, "{one}");
+            }
+            _ => {
+                assert!(of("host_writes") > of("transactions"), "{one}");
+                assert!(of("flushes") * of("jobs") >= groups, "{one}");
+            }
+        }
+    }
+}
+
+#[test]
+fn without_fio_the_error_names_its_package() {
+    if !can_make(FileSystem::Ext4) {
+        return;
+    }
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_onewrite-lab"))
+        .args(["reproduce", "xftl", "fio"])
+        .env("PATH", "")
+        .output()
+        .expect("the command");
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr) + &text(&output.stdout);
+    assert!(said.contains("apt-get install fio"), "{said}");
+}
+
+#[test]
 fn block_remapping_s_bytes_are_counted_and_every_difference_is_explained() {
     if !can_make(FileSystem::Xfs) {
         return;

@@ -10,7 +10,7 @@
 //! controllers  unknown settings of the board, every setting with its source
 //! cycles       the length of a run that has whole checkpoint cycles
 //! validity     the fill at which a run collects blocks of a wanted validity
-//! trial        one run; random: fio's writes, rl: RL Benchmark's statements
+//! trial        one run; random: the program fio, rl: RL Benchmark's statements
 //! restart      from flash up to SQLite's first row
 //! targets      targets, misses, and the counts that explain them
 //! text         tables; page: the same as a page; plots: pictures
@@ -115,6 +115,10 @@ pub struct Device {
     #[arg(long, value_enum, value_delimiter = ',')]
     ftl: Vec<Ftl>,
 
+    /// Of the figure fio: jobs at a time, each with a file of its own [default: 1,4]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=random::MOST_JOBS))]
+    numjobs: Vec<u32>,
+
     #[command(flatten)]
     parts: Parts,
 
@@ -169,6 +173,14 @@ impl Device {
         all.iter().map(with_parts).collect()
     }
 
+    /// The numbers of fio's jobs.
+    fn jobs(&self) -> &[u32] {
+        match self.numjobs.is_empty() {
+            true => &random::JOBS,
+            false => &self.numjobs,
+        }
+    }
+
     fn board(&self) -> Controller {
         BOARD.with(self.parts)
     }
@@ -213,7 +225,7 @@ pub const FIGURES: [(&str, &str); 9] = [
     ("tpcc", "TPC-C and its read-intensive mix"),
     (
         "fio",
-        "random writes, an fsync every 1 to 20, on ext4 ordered and journaling data, and on X-FTL",
+        "random writes by the program fio, an fsync every 1 to 20, on ext4 ordered and journaling data, and on X-FTL",
     ),
     (
         "restart",
@@ -367,6 +379,7 @@ fn run_figure(
             }
             return Ok(());
         }
+        "fio" => random::check_installed()?,
         _ => {}
     }
     let mut known: BTreeMap<(&str, u32), Vec<Ran>> = BTreeMap::new();
@@ -469,12 +482,19 @@ fn trials_on(asked: &Asked<'_>, figure: &'static str, usual: Fullness) -> Vec<Tr
             shape("TPC-C", Op::Tpcc),
             shape("TPC-C, read-intensive", Op::TpccRead),
         ],
-        "fio" => [1, 5, 10, 15, 20]
-            .map(|every| {
-                let name = format!("random write, fsync every {every}");
-                trial(name, Work::Random { every }, board, usual)
-            })
-            .into(),
+        "fio" => {
+            let jobs = asked.device.jobs().iter();
+            jobs.flat_map(|jobs| [1, 5, 10, 15, 20].map(|every| (*jobs, every)))
+                .map(|(jobs, every)| {
+                    let by = match jobs {
+                        1 => String::new(),
+                        jobs => format!(" by {jobs} jobs"),
+                    };
+                    let name = format!("random write{by}, fsync every {every}");
+                    trial(name, Work::Random { every, jobs }, board, usual)
+                })
+                .collect()
+        }
         _ => Vec::new(),
     }
 }

@@ -108,5 +108,6 @@ pub fn run(device: &mut TestDevice, journal: &str, seed: u64) -> Result<Measured
         after,
         count,
         checkpoints,
+        fio: None,
     })
 }

@@ -16,7 +16,8 @@ use super::controllers::{Controller, LARGE_TABLE, TABLE};
 use super::cycles::{Checkpoints, Lengths, Logs, Workload, copy};
 use super::test_device::{Below, TestDevice};
 use super::validity::{self, Sought};
-use super::{random, rl};
+use super::random::{Job, Said};
+use super::rl;
 use onewrite_cli::interrupt;
 
 /// Bytes of a page of the device, and of the databases.
@@ -94,8 +95,8 @@ pub enum Work {
     Plan { op: Op, updates: u32 },
     /// RL Benchmark's statements.
     Rl,
-    /// Pages anywhere in a file, with an fsync after every `every` pages.
-    Random { every: u32 },
+    /// fio's pages anywhere in a file of each job, with an fsync after every `every` pages.
+    Random { every: u32, jobs: u32 },
 }
 
 /// The size of a device, and how full it is. This decides what a map costs, and how many valid pages
@@ -158,6 +159,8 @@ pub struct Measured {
     pub count: u32,
     /// Checkpoints of logs; `None` in modes without a log.
     pub checkpoints: Option<Checkpoints>,
+    /// fio's own counts; `None` without fio.
+    pub fio: Option<Said>,
 }
 
 /// The results of a run.
@@ -180,6 +183,10 @@ pub struct Ran {
     pub transactions: u32,
     /// Checkpoints of the WAL; null in other modes.
     pub checkpoints: Option<Checkpoints>,
+    /// fio's own counts; null without fio.
+    pub fio: Option<Said>,
+    /// Jobs of fio; 0 without fio.
+    pub jobs: u32,
     /// Seconds of the device's own time.
     pub seconds: f64,
     pub ms_per_transaction: f64,
@@ -366,11 +373,16 @@ impl Trial {
                 self.occupy(&mut device, full_percent)?;
                 rl::run(&mut device, mode.journal, self.seed)?
             }
-            Work::Random { every } => {
-                let path = device.root().join("random");
-                write_file(&path, random::BYTES)?;
+            Work::Random { every, jobs } => {
+                let job = Job {
+                    every,
+                    jobs,
+                    pages: self.count,
+                    seed: self.seed,
+                };
+                job.lay_out(device.root())?;
                 self.occupy(&mut device, full_percent)?;
-                random::run(&mut device, &path, every, self.count, self.seed)?
+                job.run(&mut device, mode)?
             }
         };
         let bytes = std::fs::metadata(&database).map_or(0, |found| found.len());
@@ -431,6 +443,7 @@ impl Trial {
             after,
             count: self.count,
             checkpoints,
+            fio: None,
         })
     }
 
@@ -440,6 +453,7 @@ impl Trial {
             after,
             count,
             checkpoints,
+            fio,
         } = measured;
         let count = *count;
         let of = |pointer: &str| number(after, pointer) - number(before, pointer);
@@ -461,6 +475,11 @@ impl Trial {
             database_pages: 0,
             transactions: count,
             checkpoints: *checkpoints,
+            fio: *fio,
+            jobs: match self.work {
+                Work::Random { jobs, .. } => jobs,
+                Work::Plan { .. } | Work::Rl => 0,
+            },
             seconds,
             ms_per_transaction: seconds * 1e3 / f64::from(count.max(1)),
             host_writes: of("/statistics/host_writes"),
