@@ -9,6 +9,7 @@
 //! flush        what a flush costs, by size and FTL; space: size by FTL by file system
 //! controllers  unknown settings of the board, every setting with its source
 //! cycles       the length of a run that has whole checkpoint cycles
+//! places       pages that lie across two of the device
 //! validity     the fill at which a run collects blocks of a wanted validity
 //! trial        one run; random: the program fio, rl: RL Benchmark's statements
 //! restart      from flash up to SQLite's first row
@@ -21,6 +22,7 @@ mod controllers;
 mod cycles;
 mod flush;
 mod page;
+mod places;
 mod plots;
 mod random;
 mod restart;

@@ -6,6 +6,7 @@
 use onewrite_flash::nand::timing::Timing;
 
 use super::controllers::{MapTo, NAND};
+use super::places;
 use super::restart::{Group, Restarted, groups};
 use super::trial::{AUTOCHECKPOINT, PAGE, Ran, WRITTEN};
 use crate::reproduce::outcome::{
@@ -42,8 +43,7 @@ pub fn judge(ran: &[Ran]) -> Vec<Shown> {
     let is_written = |ran: &Ran| ran.mode == WRITTEN;
     let is_judged = |xftl: &&Ran| {
         let is_counterpart = |other: &&Ran| xftl.is_counterpart(other);
-        xftl.is_xftl()
-            && (is_written(xftl) || !ran.iter().filter(is_counterpart).any(is_written))
+        xftl.is_xftl() && (is_written(xftl) || !ran.iter().filter(is_counterpart).any(is_written))
     };
     let xftl = ran.iter().filter(is_judged);
     xftl.map(|xftl| {
@@ -136,7 +136,8 @@ const REASONS: &[Reason<PredictPair>] = &[
     Reason {
         of: |row| row.quantity == HOST,
         side: Side::Above,
-        sentence: "A commit's part of the log begins and ends in the middle of a page, so it is a page more.",
+        sentence: "A commit's part of the log begins and ends in the middle of a page, so it is a page more, and so are \
+                   the database's pages that lie across two.",
         count: DRAWN,
         predict: by_draws,
     },
@@ -242,14 +243,16 @@ fn by_draws(pair: &Pair<'_>) -> Predicted {
     let logged = updates * frame / page + 1.0;
     let pages = pair.other.database_pages.max(1) as f64;
     let frames = f64::from(AUTOCHECKPOINT);
-    let different = pages * (1.0 - (1.0 - 1.0 / pages).powf(frames));
+    let part = 1.0 - (1.0 - 1.0 / pages).powf(frames);
+    let across = pair.other.across_percent.unwrap_or(0.0);
+    let different = places::written(pages, part, across);
     let checkpoints = pair.other.checkpoints.unwrap_or_default();
     let copied = pair.other.each(u64::from(checkpoints.automatic)) * different;
     Predicted::new(
         (logged + copied) / xftl,
         format!(
-            "{updates} pages of {pages:.0}, drawn at random: {logged:.2} pages to the log, and of {frames} frames {different:.0} \
-             different pages to the database in each of {} checkpoints, {copied:.2} a transaction; X-FTL {xftl}",
+            "{updates} pages of {pages:.0}, drawn at random, of which {across:.0} % lie across two of the device: {logged:.2} \
+             pages to the log, and of {frames} frames {different:.0} different pages to the database in each of {} checkpoints, {copied:.2} a transaction; X-FTL {xftl}",
             checkpoints.automatic
         ),
     )
@@ -354,6 +357,7 @@ pub mod tests {
             sought: None,
             updates: 5,
             database_pages: 1_700,
+            across_percent: Some(0.0),
             transactions: 200,
             checkpoints: (mode == "WAL").then_some(Checkpoints {
                 automatic: 1,
@@ -476,7 +480,11 @@ pub mod tests {
                 erases,
                 ..ran(mode, 5.0, host, 1)
             };
-            judge(&[of("WAL", 14, wal_erases), of(WRITTEN, 9, 16), of("X-FTL", 8, 14)])
+            judge(&[
+                of("WAL", 14, wal_erases),
+                of(WRITTEN, 9, 16),
+                of("X-FTL", 8, 14),
+            ])
         };
         let verdict = |judged: &[Shown]| {
             let row = judged[0].rows.iter().find(|row| row.quantity == ERASES);
@@ -522,5 +530,25 @@ pub mod tests {
         assert!((host.ours - 1.31).abs() < 0.01 && host.holds, "{host:?}");
         // Planted: a database so large that a checkpoint spares nothing.
         assert!(!difference(&of(1 << 20), HOST).holds);
+    }
+
+    /// 1,700 pages, as they were measured at 128 MiB and at 2,048.
+    #[test]
+    fn a_database_that_lies_half_a_page_off_takes_more_writes() {
+        let predicted = |across_percent| {
+            let other = Ran {
+                across_percent,
+                ..ran("WAL", 9.0, 0, 2)
+            };
+            let xftl = ran(WRITTEN, 3.0, 6, 1);
+            by_draws(&Pair {
+                other: &other,
+                xftl: &xftl,
+            })
+            .figure
+        };
+        let (straight, off) = (predicted(Some(0.0)), predicted(Some(100.0)));
+        assert!((straight - 1.63).abs() < 0.01, "{straight}");
+        assert!((off - 1.98).abs() < 0.01, "{off}");
     }
 }

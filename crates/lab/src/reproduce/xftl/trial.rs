@@ -14,11 +14,13 @@ use serde_json::Value;
 
 use super::controllers::{Controller, LARGE_TABLE, TABLE};
 use super::cycles::{Checkpoints, Lengths, Logs, Workload, copy};
-use super::test_device::{Below, TestDevice};
-use super::validity::{self, Sought};
+use super::places;
 use super::random::{Job, Said};
 use super::rl;
+use super::test_device::{Below, TestDevice};
+use super::validity::{self, Sought};
 use onewrite_cli::interrupt;
+use onewrite_iotrace::sectors_of;
 
 /// Bytes of a page of the device, and of the databases.
 pub const PAGE: u64 = 8192;
@@ -179,6 +181,8 @@ pub struct Ran {
     pub updates: u32,
     /// Pages of the database; 0 without SQLite.
     pub database_pages: u64,
+    /// The percentage of them that lie across two pages of the device; null without ext4.
+    pub across_percent: Option<f64>,
     /// Transactions; written pages if there is no SQLite.
     pub transactions: u32,
     /// Checkpoints of the WAL; null in other modes.
@@ -386,9 +390,20 @@ impl Trial {
             }
         };
         let bytes = std::fs::metadata(&database).map_or(0, |found| found.len());
+        let is_on_ext4 = mode.below != Below::Files;
+        let sectors = (bytes > 0 && is_on_ext4).then(|| sectors_of(&database));
+        let across_percent = match sectors {
+            Some(sectors) => {
+                let sectors =
+                    sectors.map_err(|error| format!("FIEMAP of the database: {error}"))?;
+                places::across(&sectors)
+            }
+            None => None,
+        };
         device.end()?;
         Ok(Ran {
             database_pages: bytes / PAGE,
+            across_percent,
             full_percent,
             ..self.ran(mode, &measured)
         })
@@ -473,6 +488,7 @@ impl Trial {
                 Work::Rl | Work::Random { .. } => 0,
             },
             database_pages: 0,
+            across_percent: None,
             transactions: count,
             checkpoints: *checkpoints,
             fio: *fio,
