@@ -16,7 +16,7 @@ use super::controllers::{BOARD, BOARD_PAGES, Controller, Flush, Pages};
 /// pieces.
 pub const SIZES: [u32; 5] = [84, 258, 1030, 4096, 8192];
 /// The same of the board's virtual pages. The last one is the board's own size.
-const VIRTUAL_SIZES: [u32; 3] = [1030, 32_768, 65_536];
+const VIRTUAL_SIZES: [u32; 5] = [1030, 4096, 8192, 32_768, 65_536];
 /// Pages that are written before a flush.
 const WRITTEN: [u32; 2] = [1, 5];
 /// Percent of spare NAND.
