@@ -19,7 +19,7 @@ show bars and state a direction: faster than both, and than ext4's ordered mode,
 
 /// The differences between both sides, and our choices.
 pub const FOOT: &str = "\
-Counts are pages a transaction (of fio: a page); checkpoints are those of the whole run, which has whole cycles of them. Rollback journal, WAL and fio's ext4 run on ext4, X-FTL on transactional files, \
+Counts are pages a transaction (of fio: a page), reads those of the host; checkpoints are those of the whole run, which has whole cycles of them. Rollback journal, WAL and fio's ext4 run on ext4, X-FTL on transactional files, \
 which have no times, directories and block bitmaps to write, and trim what they free, as ext4 here does not: the paper ran ext4 \
 on both sides. Where one device is named it is the paper's board as its public firmware has it; the figure controllers varies what the slides \
 do not say: \"whole map at flush\" is a cost of flushes that X-FTL's commit does not have, and without it the ratios are smaller. Valid at \
@@ -107,6 +107,7 @@ pub fn runs(ran: &[Ran]) -> Table {
             "ms/transaction",
             "to X-FTL",
             "host",
+            "reads",
             "map",
             "X-L2P",
             "roots",
@@ -124,7 +125,7 @@ pub fn runs(ran: &[Ran]) -> Table {
     table
 }
 
-fn row(ran: &Ran, all: &[Ran]) -> [String; 14] {
+fn row(ran: &Ran, all: &[Ran]) -> [String; 15] {
     let factor = to_xftl(ran, all);
     let each = |count: u64| format!("{:.2}", count as f64 / f64::from(ran.transactions.max(1)));
     [
@@ -134,6 +135,7 @@ fn row(ran: &Ran, all: &[Ran]) -> [String; 14] {
         format!("{:.2}", ran.ms_per_transaction),
         factor.map_or_else(String::new, |factor| format!("{factor:.2}")),
         each(ran.host_writes),
+        each(ran.host_reads),
         each(ran.map_writes),
         each(ran.table_writes),
         each(ran.root_writes),
