@@ -181,8 +181,11 @@ pub fn extents_of(path: &Path) -> std::io::Result<usize> {
     Ok(breaks + usize::from(!extents.is_empty()))
 }
 
-/// The sectors that a file has.
-pub(crate) fn extents(path: &Path) -> std::io::Result<Vec<Range<u64>>> {
+/// The sectors that a file has, in the order of its content.
+///
+/// # Errors
+/// If it cannot be opened, or its file system does not say.
+pub fn extents(path: &Path) -> std::io::Result<Vec<Range<u64>>> {
     use fiemap::FiemapExtentFlags as Flags;
     // Without a position, or inside the inode.
     let nowhere = Flags::UNKNOWN | Flags::DELALLOC | Flags::DATA_INLINE;

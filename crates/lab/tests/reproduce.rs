@@ -198,43 +198,6 @@ fn a_paper_s_figures_are_a_page_and_a_line_of_the_contents() {
 }
 
 #[test]
-fn restarts_have_their_spread_and_the_ftl_s_own_part() {
-    if !can_make(FileSystem::Ext4) || !std::path::Path::new("/dev/fuse").exists() {
-        return;
-    }
-    let document = xftl(&["restart", "--size", "96", "--count", "200", "--cuts", "2"]);
-    let restarts = document["restarts"].as_array().expect("restarts");
-    assert_eq!(restarts.len(), 4 * 2, "modes, and cuts: {document}");
-    for one in restarts {
-        assert!(one["ftl_ms"].as_f64().expect("a number") > 1.0, "{one}");
-    }
-    for cuts in restarts.chunks(2) {
-        let of = |cut: &Value, name: &str| cut[name].as_u64().expect("a number");
-        let half = of(&cuts[0], "operations") / 2;
-        let whole = of(&cuts[1], "operations");
-        assert!(of(&cuts[0], "cut") < half, "{cuts:?}");
-        assert!((half..whole).contains(&of(&cuts[1], "cut")), "{cuts:?}");
-    }
-    let figures = figures(&document);
-    assert_eq!(figures.len(), 1);
-    let [whole, ours] = [
-        "restart with the FTL's own",
-        "restart, table, mount and SQLite",
-    ]
-    .map(|quantity| ours(&figures[0], "WAL", quantity));
-    assert!(whole > ours, "{document}");
-    // On the same files WAL has a log to read, and X-FTL has none.
-    let of = |name| ours_of(&figures[0], name);
-    assert!(of("WAL, transactional files") > 1.0, "{document}");
-}
-
-/// A restart's ratio to X-FTL.
-fn ours_of(figure: &Value, name: &str) -> f64 {
-    let row = row(figure, name, "restart, table, mount and SQLite");
-    row["ratio"]["ours"].as_f64().expect("a ratio")
-}
-
-#[test]
 fn in_a_directory_there_are_rates_and_no_bytes() {
     let dir = tempfile::tempdir().expect("a directory");
     let options = [
@@ -395,83 +358,6 @@ fn waldio_s_traces_are_those_of_the_paper_and_drawn() {
     assert!(ours(figure_11, extended, "SQLite's journal or log") >= 1600.0);
     assert_eq!(ours(figure_12, "(b) WALDIO", "written"), 40.0);
     assert!(ours(figure_12, "(a) WAL", "written") > 200.0);
-}
-
-/// The document of X-FTL's figures.
-fn xftl(args: &[&str]) -> Value {
-    let output = onewrite_lab("reproduce", &[&["xftl", "--json"], args].concat());
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("one JSON document")
-}
-
-#[test]
-fn a_flush_s_cost_is_told_by_size_and_ftl() {
-    let document = xftl(&["flush", "--size", "128,1024", "--ftl", "board,journal"]);
-    let costs = document["flushes"].as_array().expect("costs");
-    assert_eq!(costs.len(), 8, "sizes, FTLs, and 1 and 5 pages: {document}");
-    let programs = |size: u64, flush: &str| {
-        let is_it = |cost: &&Value| {
-            cost["host_mib"] == size && cost["controller"]["flush"] == flush && cost["pages"] == 5
-        };
-        let cost = costs.iter().find(is_it).expect("the cost");
-        cost["flush"]["programs"].as_f64().expect("a number")
-    };
-    // A piece of the map for each 16 MiB, and the root.
-    assert_eq!(
-        (programs(128, "whole"), programs(1024, "whole")),
-        (9.0, 65.0)
-    );
-    assert!(programs(1024, "journal") < 2.0, "{document}");
-}
-
-#[test]
-fn x_ftl_stands_next_to_wal_on_every_file_system_and_programs_add_up() {
-    if !can_make(FileSystem::Ext4) || !std::path::Path::new("/dev/fuse").exists() {
-        return;
-    }
-    let document = xftl(&[
-        "space", "--size", "96", "--ftl", "journal", "--count", "200",
-    ]);
-    let ran = document["ran"].as_array().expect("runs");
-    let of = |mode: &str, name: &str| {
-        let one = ran.iter().find(|one| one["mode"] == mode);
-        let one = one.unwrap_or_else(|| panic!("{mode} was not run: {document}"));
-        one[name]
-            .as_f64()
-            .unwrap_or_else(|| panic!("{name}: {one}"))
-    };
-    for one in ran {
-        let mode = one["mode"].as_str().expect("a mode");
-        let parts = [
-            "host_writes",
-            "gc_copies",
-            "map_writes",
-            "table_writes",
-            "root_writes",
-        ];
-        let sum: f64 = parts.iter().map(|part| of(mode, part)).sum();
-        let programs = of(mode, "programs");
-        assert!(sum <= programs && programs <= sum * 1.05, "{one}");
-        assert_eq!(one["fullness"]["host_mib"], 96);
-    }
-    assert_eq!(ran.len(), 7);
-    // 5 pages, and the change counter's.
-    let pages = |mode: &str| of(mode, "host_writes") / of(mode, "transactions");
-    assert!((4.8..5.2).contains(&pages("X-FTL")), "{document}");
-    assert!(
-        (5.8..6.2).contains(&pages("X-FTL, counter written")),
-        "{document}"
-    );
-    // A journal of the map makes WAL's flush as cheap as a commit.
-    let cells = document["cells"].as_array().expect("cells");
-    let others = cells[0]["others"].as_array().expect("others");
-    let wal = others
-        .iter()
-        .find(|other| other["mode"] == "WAL")
-        .expect("WAL");
-    let ratio = wal["time"].as_f64().expect("a ratio");
-    assert!((0.7..2.0).contains(&ratio), "{document}");
-    assert!(of("rollback journal", "flushes") > 3.0 * of("WAL", "flushes"));
 }
 
 #[test]

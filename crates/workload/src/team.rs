@@ -142,14 +142,39 @@ pub fn warm_up(
     control: &Control,
     stop: &AtomicBool,
 ) -> Result<(), Error> {
+    one_by_one(plan, plan.warm_up_numbers(), seat, stop, || {
+        control.done.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    })
+}
+
+/// Executes all transactions of `plan`, one after the other on these connections, and calls `after`
+/// after each.
+pub fn each(
+    plan: &Plan,
+    seat: &mut Databases,
+    stop: &AtomicBool,
+    after: impl FnMut() -> Result<(), Error>,
+) -> Result<(), Error> {
+    let numbers = plan.warm_up_numbers().chain(plan.numbers(0));
+    one_by_one(plan, numbers, seat, stop, after)
+}
+
+fn one_by_one(
+    plan: &Plan,
+    numbers: impl Iterator<Item = u32>,
+    seat: &mut Databases,
+    stop: &AtomicBool,
+    mut after: impl FnMut() -> Result<(), Error>,
+) -> Result<(), Error> {
     let workload = plan.workload();
     prepare(&*workload, std::slice::from_mut(seat))?;
-    for number in plan.warm_up_numbers() {
+    for number in numbers {
         if stop.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
         }
         workload.work(number).commit(seat)?;
-        control.done.fetch_add(1, Ordering::Relaxed);
+        after()?;
     }
     Ok(())
 }

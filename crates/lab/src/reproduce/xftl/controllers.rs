@@ -161,6 +161,55 @@ pub const TABLE: u32 = 256;
 /// The same while TPC-C's tables are loaded, and where a WAL's checkpoint is a transaction.
 pub const LARGE_TABLE: u32 = 4096;
 
+/// Parts of the device that are there by choice (docs/xftl.md), in every figure.
+#[derive(clap::Args, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Parts {
+    /// X-FTL's device: planes of each die, which program pages together
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4))]
+    planes: u32,
+
+    /// The same: entries of the page map in the controller's memory; 0 is all of them
+    #[arg(long, value_name = "ENTRIES", default_value_t = 0)]
+    map_cache: u32,
+
+    /// The same: a cell has two pages, so that a power cut may take both, and the FTL pads
+    #[arg(long)]
+    paired_pages: bool,
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+impl Parts {
+    /// No choice.
+    pub const NONE: Self = Self {
+        planes: 1,
+        map_cache: 0,
+        paired_pages: false,
+    };
+
+    /// The choices, in words that follow others.
+    fn description(self) -> String {
+        let mut text = String::new();
+        if self.planes > 1 {
+            text.push_str(&format!(", {} planes", self.planes));
+        }
+        if self.map_cache > 0 {
+            text.push_str(&format!(
+                ", {} entries of the map in memory",
+                self.map_cache
+            ));
+        }
+        if self.paired_pages {
+            text.push_str(", paired pages");
+        }
+        text
+    }
+}
+
 /// A setting: of the device, and of the file system on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Controller {
@@ -171,6 +220,7 @@ pub struct Controller {
     pub copies: Copies,
     pub map: MapTo,
     pub clusters: Clusters,
+    pub parts: Parts,
 }
 
 /// The paper's platform: see the module. Figures that vary none of its settings run on it.
@@ -180,6 +230,7 @@ pub const BOARD: Controller = Controller {
     copies: Copies::AmongHost,
     map: MapTo::Striped,
     clusters: Clusters::Usual,
+    parts: Parts::NONE,
 };
 
 /// An FTL by its name on the command line: what its flush writes.
@@ -259,6 +310,16 @@ pub const ALL: [Controller; 10] = {
 };
 
 impl Controller {
+    /// The same with these parts.
+    pub fn with(self, parts: Parts) -> Self {
+        Self { parts, ..self }
+    }
+
+    /// Pages of a stream that are programmed at a time.
+    pub fn programs_at_a_time(self) -> u32 {
+        self.dies * self.parts.planes
+    }
+
     /// The name in tables.
     pub fn name(self) -> String {
         let clusters = match self.clusters {
@@ -288,7 +349,8 @@ impl Controller {
             (2.., MapTo::OneDie) => " by one die",
             _ => "",
         };
-        format!("{dies}, {flush}{map}{copies}")
+        let parts = self.parts.description();
+        format!("{dies}, {flush}{map}{copies}{parts}")
     }
 
     /// The source of the setting.
@@ -334,6 +396,14 @@ impl Controller {
         };
         let channels = self.dies.min(CHANNELS);
         let (ways, channels) = ((self.dies / channels).to_string(), channels.to_string());
+        let Parts {
+            planes, map_cache, ..
+        } = self.parts;
+        let (planes, map_cache) = (planes.to_string(), map_cache.to_string());
+        let pairs = match self.parts.paired_pages {
+            true => "paired",
+            false => "independent",
+        };
         let words = [
             "x",
             "--host-mib",
@@ -356,6 +426,12 @@ impl Controller {
             page_size,
             "--nand",
             nand,
+            "--planes",
+            &planes,
+            "--map-cache",
+            &map_cache,
+            "--pages",
+            pairs,
         ];
         Ok(Only::try_parse_from(words)
             .map_err(|error| error.to_string())?
@@ -379,5 +455,36 @@ mod tests {
             }
         }
         assert!(ALL.contains(&BOARD));
+    }
+
+    #[test]
+    fn each_part_is_one_of_the_device_and_has_a_name() {
+        let with = |parts| {
+            let controller = BOARD.with(parts);
+            let (nand, config) = controller.shape(96, 30, TABLE).unwrap().make().unwrap();
+            (nand.geometry().planes_per_die, config, controller.name())
+        };
+        let (planes, none, name) = with(Parts::NONE);
+        assert_eq!((planes, none.cached_entries, none.pairs), (1, 0, false));
+        let (planes, _, two) = with(Parts {
+            planes: 2,
+            ..Parts::NONE
+        });
+        assert!(planes == 2 && two.contains(", 2 planes"), "{two}");
+        let (_, config, cache) = with(Parts {
+            map_cache: 2_048,
+            ..Parts::NONE
+        });
+        assert_eq!(config.cached_entries, 2_048);
+        assert!(
+            cache.contains("2048 entries of the map in memory"),
+            "{cache}"
+        );
+        let (_, config, paired) = with(Parts {
+            paired_pages: true,
+            ..Parts::NONE
+        });
+        assert!(config.pairs && paired.contains("paired pages"), "{paired}");
+        assert!(!name.contains("plane") && !name.contains("pages"), "{name}");
     }
 }

@@ -16,7 +16,7 @@ use super::controllers::{BOARD, BOARD_PAGES, Controller, Flush, Pages};
 /// pieces.
 pub const SIZES: [u32; 5] = [84, 258, 1030, 4096, 8192];
 /// The same of the board's virtual pages. The last one is the board's own size.
-const VIRTUAL_SIZES: [u32; 3] = [1030, 32_768, 65_536];
+const VIRTUAL_SIZES: [u32; 5] = [1030, 4096, 8192, 32_768, 65_536];
 /// Pages that are written before a flush.
 const WRITTEN: [u32; 2] = [1, 5];
 /// Percent of spare NAND.
@@ -168,6 +168,33 @@ mod tests {
         assert!((4.0..8.0).contains(&(one / eight)), "{one} {eight}");
         let growth = |controller| of(1024, controller, 5).flush.ms / of(80, controller, 5).flush.ms;
         assert!(growth(one_die) > 5.0 && growth(journal) < 1.5 && growth(nothing) < 1.5);
+    }
+
+    /// 64 pages on eight dies, of a device that is too large to collect garbage.
+    #[test]
+    fn parts_of_the_device_change_what_a_flush_costs() {
+        use super::super::controllers::Parts;
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Only {
+            #[command(flatten)]
+            parts: Parts,
+        }
+        let ms_and_programs = |words: &[&str]| {
+            let words = [&["x"], words].concat();
+            let controller = Named::Changed
+                .controller()
+                .with(Only::parse_from(words).parts);
+            let cost = cost(1030, controller, Pages::Usual, 64, 1).unwrap();
+            (cost.flush.ms, cost.flush.programs)
+        };
+        let usual = ms_and_programs(&[]);
+        let planes = ms_and_programs(&["--planes", "2"]);
+        assert!(planes.0 < usual.0 * 0.9, "{planes:?} {usual:?}");
+        let cache = ms_and_programs(&["--map-cache", "64"]);
+        assert!(cache.0 > usual.0 * 1.1, "{cache:?} {usual:?}");
+        let paired = ms_and_programs(&["--paired-pages"]);
+        assert!(paired.1 > usual.1 + 1.0, "{paired:?} {usual:?}");
     }
 
     #[test]

@@ -8,7 +8,10 @@
 //! ```text
 //! flush        what a flush costs, by size and FTL; space: size by FTL by file system
 //! controllers  unknown settings of the board, every setting with its source
-//! trial        one run; random: fio's writes, rl: RL Benchmark's statements
+//! cycles       the length of a run that has whole checkpoint cycles
+//! places       pages that lie across two of the device
+//! validity     the fill at which a run collects blocks of a wanted validity
+//! trial        one run; random: the program fio, rl: RL Benchmark's statements
 //! restart      from flash up to SQLite's first row
 //! targets      targets, misses, and the counts that explain them
 //! text         tables; page: the same as a page; plots: pictures
@@ -16,8 +19,10 @@
 //! ```
 
 mod controllers;
+mod cycles;
 mod flush;
 mod page;
+mod places;
 mod plots;
 mod random;
 mod restart;
@@ -27,7 +32,9 @@ mod targets;
 mod test_device;
 mod text;
 mod trial;
+mod validity;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
@@ -37,15 +44,17 @@ use serde::Serialize;
 use super::all::{Limit, left_of};
 use super::outcome::Shown;
 use super::{Failed, spoken};
-use controllers::{BOARD, Controller, Ftl};
+use controllers::{BOARD, Controller, Ftl, Parts};
+use cycles::Lengths;
 use onewrite_cli::interrupt;
 use restart::Restarted;
 use trial::{
-    AUTOCHECKPOINT, COUNTER_WRITTEN, Compared, Fullness, OTHERS, Ran, SQLITE, Trial, Work,
+    AUTOCHECKPOINT, COUNTER_WRITTEN, Compared, Fill, Fullness, OTHERS, Ran, SQLITE, Trial, WARM_UP,
+    Work,
 };
 
-/// Transactions unless the user sets the number; the paper does not state its own. For partsupply
-/// the number is raised until WALs are filled a whole number of times.
+/// Transactions unless the user sets the number; the paper does not state its own. The number is
+/// raised until the WAL has whole checkpoint cycles.
 const TRANSACTIONS: u32 = 500;
 /// Pages that a transaction updates in the paper's picture of I/O activities, and in its figures of
 /// merit.
@@ -55,8 +64,10 @@ const UPDATES: u32 = 5;
 const USUAL: Fullness = Fullness {
     host_mib: 128,
     spare_percent: 30,
-    full_percent: 80,
+    fill: Fill::Percent(FILL),
 };
+/// Percent of the host's pages that hold something, unless the user sets it.
+const FILL: u32 = 80;
 /// MiB of a small device.
 const SMALL_MIB: u32 = 96;
 /// Figures of a quick run.
@@ -97,9 +108,21 @@ pub struct Device {
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
     fill: Option<u32>,
 
+    /// Of the figure activities: percent of valid pages in the blocks that garbage collection
+    /// empties, the same in each mode, as measured [default: 30,50,70]
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=95))]
+    validity: Vec<u32>,
+
     /// FTLs of the figures flush and space [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     ftl: Vec<Ftl>,
+
+    /// Of the figure fio: jobs at a time, each with a file of its own [default: 1,4]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=random::MOST_JOBS))]
+    numjobs: Vec<u32>,
+
+    #[command(flatten)]
+    parts: Parts,
 
     /// Power cuts of each mode in the figure restart; the seed spreads them over the run
     #[arg(long, value_name = "N", default_value_t = restart::CUTS, value_parser = clap::value_parser!(u32).range(1..=1_000))]
@@ -130,7 +153,15 @@ impl Device {
         Fullness {
             host_mib,
             spare_percent: self.spare.unwrap_or(USUAL.spare_percent),
-            full_percent: self.fill.unwrap_or(USUAL.full_percent),
+            fill: Fill::Percent(self.fill.unwrap_or(FILL)),
+        }
+    }
+
+    /// The validities of the figure activities.
+    fn validities(&self) -> &[u32] {
+        match self.validity.is_empty() {
+            true => &validity::WANTED,
+            false => &self.validity,
         }
     }
 
@@ -140,7 +171,20 @@ impl Device {
             true => &Ftl::ALL[..],
             false => &self.ftl,
         };
-        all.iter().map(|ftl| ftl.controller()).collect()
+        let with_parts = |ftl: &Ftl| ftl.controller().with(self.parts);
+        all.iter().map(with_parts).collect()
+    }
+
+    /// The numbers of fio's jobs.
+    fn jobs(&self) -> &[u32] {
+        match self.numjobs.is_empty() {
+            true => &random::JOBS,
+            false => &self.numjobs,
+        }
+    }
+
+    fn board(&self) -> Controller {
+        BOARD.with(self.parts)
     }
 
     /// Of each size that was asked for, or of these.
@@ -170,7 +214,7 @@ pub const FIGURES: [(&str, &str); 9] = [
     ),
     (
         "activities",
-        "partsupply: what the device does, 5 pages a transaction, by how full it is",
+        "partsupply: what the device does, 5 pages a transaction, by how many pages of collected blocks are valid",
     ),
     (
         "controllers",
@@ -183,7 +227,7 @@ pub const FIGURES: [(&str, &str); 9] = [
     ("tpcc", "TPC-C and its read-intensive mix"),
     (
         "fio",
-        "random writes, an fsync every 1 to 20, on ext4 ordered and journaling data, and on X-FTL",
+        "random writes by the program fio, an fsync every 1 to 20, on ext4 ordered and journaling data, and on X-FTL",
     ),
     (
         "restart",
@@ -231,7 +275,7 @@ pub fn measure(asked: &Asked<'_>) -> Result<Report, String> {
         return Err("X-FTL's figures take root: they are run on a device of our own".to_owned());
     }
     let mut report = Report {
-        version: 6,
+        version: 7,
         paper: "xftl",
         seed: asked.seed,
         shape: "pages of 8 KiB, 128 a block, NAND openssd".to_owned(),
@@ -244,8 +288,9 @@ pub fn measure(asked: &Asked<'_>) -> Result<Report, String> {
         pictures: Vec::new(),
     };
     let mut pace = Pace::of(asked, &figures);
+    let mut lengths = Lengths::default();
     for figure in figures {
-        match run_figure(asked, figure, &mut report, &mut pace) {
+        match run_figure(asked, figure, &mut report, &mut pace, &mut lengths) {
             Ok(()) => {}
             Err(error) if interrupt::is_requested() => return Err(error),
             Err(error) => report.failed.push(Failed { figure, error }),
@@ -308,6 +353,7 @@ fn run_figure(
     figure: &'static str,
     report: &mut Report,
     pace: &mut Pace,
+    lengths: &mut Lengths,
 ) -> Result<(), String> {
     match figure {
         "flush" => {
@@ -321,7 +367,7 @@ fn run_figure(
                 for (mode, paper) in restart::MODES {
                     pace.next(asked.limit)?;
                     let case = restart::Case {
-                        controller: BOARD,
+                        controller: asked.device.board(),
                         fullness,
                         updates: UPDATES,
                         transactions: whole_cycles(asked, UPDATES),
@@ -335,19 +381,23 @@ fn run_figure(
             }
             return Ok(());
         }
+        "fio" => random::check_installed()?,
         _ => {}
     }
+    let mut known: BTreeMap<(&str, u32), Vec<Ran>> = BTreeMap::new();
     for trial in trials(asked, figure) {
+        let trial = trial.in_whole_cycles(lengths)?;
         for mode in modes(figure) {
             pace.next(asked.limit)?;
-            report.ran.push(trial.run(mode)?);
+            let device = (mode.name, trial.fullness.host_mib);
+            let known = known.entry(device).or_default();
+            report.ran.push(trial.run(mode, known)?);
         }
     }
     Ok(())
 }
 
-/// Transactions that fill the WAL a whole number of times, so the run has its proper number of
-/// checkpoints.
+/// Transactions of a run that is cut off: they fill the WAL a whole number of times.
 fn whole_cycles(asked: &Asked<'_>, updates: u32) -> u32 {
     let count = asked.count.unwrap_or(TRANSACTIONS);
     count.next_multiple_of(AUTOCHECKPOINT / updates)
@@ -357,7 +407,7 @@ fn whole_cycles(asked: &Asked<'_>, updates: u32) -> u32 {
 fn modes(figure: &str) -> Vec<Compared> {
     match figure {
         "fio" => random::MODES.to_vec(),
-        "updates" => [&SQLITE[..], &[COUNTER_WRITTEN]].concat(),
+        "updates" | "activities" => [&SQLITE[..], &[COUNTER_WRITTEN]].concat(),
         "space" => [&SQLITE[..], &[COUNTER_WRITTEN], &OTHERS].concat(),
         _ => SQLITE.to_vec(),
     }
@@ -384,6 +434,7 @@ fn trials_on(asked: &Asked<'_>, figure: &'static str, usual: Fullness) -> Vec<Tr
         work,
         controller,
         fullness,
+        warm_up: WARM_UP,
         // The unit is pages instead of transactions. ext4's journal must wrap around several times.
         count: if figure == "fio" { count * 8 } else { count },
         seed: asked.seed,
@@ -391,14 +442,12 @@ fn trials_on(asked: &Asked<'_>, figure: &'static str, usual: Fullness) -> Vec<Tr
     let partsupply = |updates, controller, fullness| {
         let op = Op::Partsupply;
         let name = format!("partsupply, {updates} pages");
-        Trial {
-            count: whole_cycles(asked, updates),
-            ..trial(name, Work::Plan { op, updates }, controller, fullness)
-        }
+        trial(name, Work::Plan { op, updates }, controller, fullness)
     };
+    let board = asked.device.board();
     let shape = |name: &str, op| {
         let work = Work::Plan { op, updates: 1 };
-        trial(name.to_owned(), work, BOARD, usual)
+        trial(name.to_owned(), work, board, usual)
     };
     match figure {
         "space" => {
@@ -408,23 +457,25 @@ fn trials_on(asked: &Asked<'_>, figure: &'static str, usual: Fullness) -> Vec<Tr
                 .collect()
         }
         "updates" => [1, 5, 10, 20]
-            .map(|updates| partsupply(updates, BOARD, usual))
+            .map(|updates| partsupply(updates, board, usual))
             .into(),
-        "activities" => [40, 30, 15]
-            .map(|spare_percent| {
-                let fullness = Fullness {
-                    spare_percent,
-                    full_percent: 95,
-                    ..usual
-                };
-                partsupply(UPDATES, BOARD, fullness)
-            })
-            .into(),
+        "activities" => {
+            let wanted = asked.device.validities().iter();
+            wanted
+                .map(|percent| {
+                    let fullness = Fullness {
+                        fill: Fill::Validity(*percent),
+                        ..usual
+                    };
+                    partsupply(UPDATES, board, fullness)
+                })
+                .collect()
+        }
         "controllers" => controllers::ALL
-            .map(|controller| partsupply(UPDATES, controller, usual))
+            .map(|controller| partsupply(UPDATES, controller.with(asked.device.parts), usual))
             .into(),
         "android" => vec![
-            trial("RL Benchmark".to_owned(), Work::Rl, BOARD, usual),
+            trial("RL Benchmark".to_owned(), Work::Rl, board, usual),
             shape("Gmail's shape (mail)", Op::Mail),
             shape("Facebook's shape (sns)", Op::Sns),
             shape("a web browser's shape (messenger)", Op::Messenger),
@@ -433,12 +484,19 @@ fn trials_on(asked: &Asked<'_>, figure: &'static str, usual: Fullness) -> Vec<Tr
             shape("TPC-C", Op::Tpcc),
             shape("TPC-C, read-intensive", Op::TpccRead),
         ],
-        "fio" => [1, 5, 10, 15, 20]
-            .map(|every| {
-                let name = format!("random write, fsync every {every}");
-                trial(name, Work::Random { every }, BOARD, usual)
-            })
-            .into(),
+        "fio" => {
+            let jobs = asked.device.jobs().iter();
+            jobs.flat_map(|jobs| [1, 5, 10, 15, 20].map(|every| (*jobs, every)))
+                .map(|(jobs, every)| {
+                    let by = match jobs {
+                        1 => String::new(),
+                        jobs => format!(" by {jobs} jobs"),
+                    };
+                    let name = format!("random write{by}, fsync every {every}");
+                    trial(name, Work::Random { every, jobs }, board, usual)
+                })
+                .collect()
+        }
         _ => Vec::new(),
     }
 }

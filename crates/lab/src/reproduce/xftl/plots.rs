@@ -100,17 +100,20 @@ fn bars(ran: &[&Ran], title: &str) -> Bars {
     }
 }
 
-/// The number in a workload's name: pages a transaction, or writes between fsyncs.
+/// The last number in a workload's name: pages a transaction, or writes between fsyncs.
 fn number(workload: &str) -> f64 {
     let digits = |word: &&str| word.chars().all(|digit| digit.is_ascii_digit());
-    let word = workload.split(' ').find(digits);
+    let word = workload.split(' ').rfind(digits);
     word.and_then(|word| word.parse().ok()).unwrap_or(0.0)
 }
 
 fn lines(ran: &[&Ran], title: &str) -> Lines {
     let is_fio = ran.iter().any(|one| one.figure == "fio");
     let size = size_of(ran);
-    let name = |one: &Ran| format!("{}{}", one.mode, size(one));
+    let name = |one: &Ran| match one.jobs {
+        0 | 1 => format!("{}{}", one.mode, size(one)),
+        jobs => format!("{}, {jobs} jobs{}", one.mode, size(one)),
+    };
     let modes = each_once(ran.iter().map(|one| name(one)));
     let line = |(index, mode): (usize, &String)| LineSeries {
         series: Series {

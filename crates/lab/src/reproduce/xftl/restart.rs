@@ -12,7 +12,9 @@ use serde_json::Value;
 
 use super::controllers::{Controller, LARGE_TABLE, NAND, TABLE};
 use super::test_device::{Below, TestDevice};
-use super::trial::{Compared, Fullness, OTHERS, PAGE, SQLITE, number, page_size, plan, settings};
+use super::trial::{
+    Compared, Fullness, OTHERS, PAGE, SQLITE, WARM_UP, number, page_size, plan, set_cache, settings,
+};
 
 /// The modes, with the paper's restart times in ms.
 pub const MODES: [(Compared, Option<f64>); 4] = [
@@ -210,10 +212,10 @@ fn ready(case: Case, mode: Compared) -> Result<Ready, String> {
     let path = device.root().join("test.db");
     page_size(&path, 1)?;
     let stop = AtomicBool::new(false);
-    let plan = plan(Op::Partsupply, transactions, updates, seed);
+    let plan = plan(Op::Partsupply, WARM_UP, transactions, updates, seed);
     let text = |error: onewrite_workload::Error| error.to_string();
     let mut databases = Databases::open(&settings(mode.journal)?, &path, 1).map_err(text)?;
-    databases.set_cache_kib(400 << 10).map_err(text)?;
+    set_cache(&databases, 1)?;
     plan.populate(&mut databases, &stop).map_err(text)?;
     let mut seats = vec![databases];
     team::warm_up(&plan, &mut seats[0], &Control::default(), &stop).map_err(text)?;
@@ -342,6 +344,7 @@ fn restart_after(
 #[cfg(test)]
 mod tests {
     use super::super::controllers::BOARD;
+    use super::super::trial::Fill;
     use super::*;
 
     #[test]
@@ -352,7 +355,7 @@ mod tests {
             fullness: Fullness {
                 host_mib,
                 spare_percent: 30,
-                full_percent: 80,
+                fill: Fill::Percent(80),
             },
             cut: sqlite_ms as u64,
             operations: 10,

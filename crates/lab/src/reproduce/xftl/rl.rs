@@ -13,10 +13,10 @@
 use onewrite_flash::random::Random;
 use onewrite_workload::databases::Databases;
 use rusqlite::Connection;
-use serde_json::Value;
 
+use super::cycles::{Logs, copy};
 use super::test_device::TestDevice;
-use super::trial::settings;
+use super::trial::{Measured, settings};
 
 const SCHEMA: &str = "CREATE TABLE t1 (a INTEGER, b INTEGER, c TEXT);
     CREATE TABLE t2 (a INTEGER, b INTEGER, c TEXT);
@@ -89,21 +89,25 @@ fn statements(connection: &Connection, random: &mut Random) -> rusqlite::Result<
     Ok(4 + SINGLE + 2 + 2 + SINGLE + 2 + 2 + 3)
 }
 
-/// Runs it on an empty database; returns the reports before and after, and the number of
-/// transactions.
-pub fn run(
-    device: &mut TestDevice,
-    journal: &str,
-    seed: u64,
-) -> Result<(Value, Value, u32), String> {
+/// Runs it on an empty database.
+pub fn run(device: &mut TestDevice, journal: &str, seed: u64) -> Result<Measured, String> {
     let text = |error: onewrite_workload::Error| error.to_string();
     let path = device.root().join("test.db");
     let databases = Databases::open(&settings(journal)?, &path, 1).map_err(text)?;
     databases.set_cache_kib(100 << 10).map_err(text)?;
+    let logs = Logs::begin(journal, &path, 1, &databases)?;
     let before = device.report()?;
     let count = statements(databases.first(), &mut Random::new(seed))
         .map_err(|error| format!("RL Benchmark: {error}"))?;
+    logs.iter().try_for_each(|_| copy(&databases))?;
     let after = device.report()?;
+    let checkpoints = logs.map(|logs| logs.checkpoints()).transpose()?;
     databases.close().map_err(text)?;
-    Ok((before, after, count))
+    Ok(Measured {
+        before,
+        after,
+        count,
+        checkpoints,
+        fio: None,
+    })
 }

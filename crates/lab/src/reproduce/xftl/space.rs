@@ -7,10 +7,10 @@ use comfy_table::Table;
 use serde::Serialize;
 
 use super::controllers::{Controller, Flush, MapTo};
-use super::targets::{HALVED, TO_ROLLBACK, TO_WAL};
+use super::targets::{DOUBLED, HALVED, TO_ROLLBACK, TO_WAL};
 use super::text::table;
 use super::trial::{Ran, WRITTEN};
-use crate::reproduce::outcome::{Stated, is_near_count};
+use crate::reproduce::outcome::{Bound, Stated, is_near_count};
 
 /// A device of the space, and the ratios in it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -120,9 +120,13 @@ fn range<'a>(
 
 /// The cells in which a claim holds.
 fn holds(cells: &[Cell], stated: Stated, figure: impl Fn(&Cell) -> Option<f64>) -> String {
-    let is_near =
-        |cell: &&Cell| figure(cell).is_some_and(|ours| is_near_count(ours, stated.amount));
-    let within: Vec<String> = cells.iter().filter(is_near).map(Cell::name).collect();
+    let is_so = |ours: f64| match stated.bound {
+        Bound::About => is_near_count(ours, stated.amount),
+        Bound::AtLeast => ours >= stated.amount,
+        Bound::AtMost => ours <= stated.amount,
+    };
+    let holds = |cell: &&Cell| figure(cell).is_some_and(is_so);
+    let within: Vec<String> = cells.iter().filter(holds).map(Cell::name).collect();
     match within.is_empty() {
         true => "in no cell".to_owned(),
         false => within.join("; "),
@@ -164,8 +168,15 @@ pub fn claims(cells: &[Cell]) -> Vec<String> {
             holds(cells, HALVED, host)
         ),
         format!(
-            "WAL erases so many times as often (the life of the flash): {}",
+            "WAL erases so many times as often (the life of the flash), on FTLs as they are today: {}; in all of \
+             the space: {}",
+            range(today(), erases),
             range(cells.iter(), erases)
+        ),
+        format!(
+            "the paper's doubled life ({} times as many erases, or more) holds in: {}",
+            DOUBLED.amount,
+            holds(cells, DOUBLED, erases)
         ),
     ]);
     claims
@@ -230,6 +241,7 @@ mod tests {
     use super::super::controllers::{BOARD, Ftl};
     use super::*;
 
+    /// WAL erases as many times as often as it takes times as long.
     fn cell(host_mib: u32, controller: Controller, wal: f64) -> Cell {
         Cell {
             host_mib,
@@ -244,7 +256,7 @@ mod tests {
                 reads: 1.0,
                 time: wal,
                 host_writes: 1.64,
-                erases: 1.2,
+                erases: wal,
             }],
         }
     }
@@ -273,5 +285,12 @@ mod tests {
             .find(|line| line.contains("paper's 2 "))
             .unwrap();
         assert!(halved.ends_with("in no cell"), "{halved}");
+        let doubled = lines.iter().find(|line| line.contains("doubled life"));
+        let doubled = doubled.expect("the claim");
+        assert!(doubled.contains("512 MiB, 8 dies, whole"), "{doubled}");
+        assert!(
+            !doubled.contains("128 MiB") && !doubled.contains("journal"),
+            "{doubled}"
+        );
     }
 }

@@ -3,6 +3,8 @@
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::Report;
+use super::controllers::Parts;
+use super::cycles::Checkpoints;
 use super::flush::Costs;
 use super::restart::{Group, Restarted, groups};
 use super::trial::Ran;
@@ -17,10 +19,11 @@ show bars and state a direction: faster than both, and than ext4's ordered mode,
 
 /// The differences between both sides, and our choices.
 pub const FOOT: &str = "\
-Counts are pages a transaction (of fio: a page). Rollback journal, WAL and fio's ext4 run on ext4, X-FTL on transactional files, \
+Counts are pages a transaction (of fio: a page), reads those of the host; checkpoints are those of the whole run, which has whole cycles of them. Rollback journal, WAL and fio's ext4 run on ext4, X-FTL on transactional files, \
 which have no times, directories and block bitmaps to write, and trim what they free, as ext4 here does not: the paper ran ext4 \
 on both sides. Where one device is named it is the paper's board as its public firmware has it; the figure controllers varies what the slides \
-do not say: \"whole map at flush\" is a cost of flushes that X-FTL's commit does not have, and without it the ratios are smaller.
+do not say: \"whole map at flush\" is a cost of flushes that X-FTL's commit does not have, and without it the ratios are smaller. Valid at \
+GC are pages of the blocks that garbage collection emptied, as measured; where a share is wanted, each mode's device is as full as that takes.
 ";
 
 /// The meaning of the costs of flushes.
@@ -104,12 +107,14 @@ pub fn runs(ran: &[Ran]) -> Table {
             "ms/transaction",
             "to X-FTL",
             "host",
+            "reads",
             "map",
             "X-L2P",
             "roots",
             "GC copies",
             "erases",
             "flushes or commits",
+            "checkpoints",
             "valid at GC",
         ],
         3,
@@ -120,7 +125,7 @@ pub fn runs(ran: &[Ran]) -> Table {
     table
 }
 
-fn row(ran: &Ran, all: &[Ran]) -> [String; 13] {
+fn row(ran: &Ran, all: &[Ran]) -> [String; 15] {
     let factor = to_xftl(ran, all);
     let each = |count: u64| format!("{:.2}", count as f64 / f64::from(ran.transactions.max(1)));
     [
@@ -130,15 +135,42 @@ fn row(ran: &Ran, all: &[Ran]) -> [String; 13] {
         format!("{:.2}", ran.ms_per_transaction),
         factor.map_or_else(String::new, |factor| format!("{factor:.2}")),
         each(ran.host_writes),
+        each(ran.host_reads),
         each(ran.map_writes),
         each(ran.table_writes),
         each(ran.root_writes),
         each(ran.gc_copies),
         each(ran.erases),
         each(ran.flushes + ran.commits),
-        ran.gc_validity
-            .map_or_else(String::new, |percent| format!("{percent:.0} %")),
+        ran.checkpoints.map_or_else(String::new, checkpoints),
+        valid(ran),
     ]
+}
+
+/// Checkpoints of the whole run.
+fn checkpoints(of: Checkpoints) -> String {
+    match of.at_end {
+        0 => of.automatic.to_string(),
+        at_end => format!("{} and {at_end} at the end", of.automatic),
+    }
+}
+
+/// The validity, and the device that it took if one was wanted.
+fn valid(ran: &Ran) -> String {
+    let valid = ran
+        .gc_validity
+        .map_or_else(String::new, |percent| format!("{percent:.0} %"));
+    let Some(sought) = ran.sought else {
+        return valid;
+    };
+    let reached = match sought.is_reached {
+        true => "",
+        false => ", not reached: not compared",
+    };
+    format!(
+        "{valid} ({} ± {} wanted{reached}; {} % full, {} runs)",
+        sought.wanted, sought.tolerance, ran.full_percent, sought.tries
+    )
 }
 
 /// A run's time divided by X-FTL's, for the same figure, workload and device.
@@ -151,6 +183,9 @@ pub fn to_xftl(ran: &Ran, all: &[Ran]) -> Option<f64> {
             && other.mode == "X-FTL"
     };
     let xftl = all.iter().find(same)?;
+    if !(ran.is_comparable() && xftl.is_comparable()) {
+        return None;
+    }
     Some(ran.ms_per_transaction / xftl.ms_per_transaction.max(1e-12))
 }
 
@@ -168,7 +203,9 @@ pub fn sources(ran: &[Ran]) -> Table {
     for controller in controllers::ALL {
         let factor = |mode: &str| {
             let of = |one: &&Ran| {
-                one.figure == "controllers" && one.controller == controller && one.mode == mode
+                one.figure == "controllers"
+                    && one.controller.with(Parts::NONE) == controller
+                    && one.mode == mode
             };
             let factor = ran.iter().find(of).and_then(|one| to_xftl(one, ran));
             factor.map_or_else(String::new, |factor| format!("{factor:.2}"))

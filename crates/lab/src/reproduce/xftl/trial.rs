@@ -13,8 +13,14 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::controllers::{Controller, LARGE_TABLE, TABLE};
+use super::cycles::{Checkpoints, Lengths, Logs, Workload, copy};
+use super::places;
+use super::random::{Job, Said};
+use super::rl;
 use super::test_device::{Below, TestDevice};
-use super::{random, rl};
+use super::validity::{self, Sought};
+use onewrite_cli::interrupt;
+use onewrite_iotrace::sectors_of;
 
 /// Bytes of a page of the device, and of the databases.
 pub const PAGE: u64 = 8192;
@@ -22,7 +28,7 @@ pub const PAGE: u64 = 8192;
 pub const AUTOCHECKPOINT: u32 = 1_000;
 /// Transactions before the measurement. They are so many that garbage collection also reaches
 /// blocks of the transactions' own pages.
-const WARM_UP: u32 = 600;
+pub const WARM_UP: u32 = 600;
 /// MiB that TPC-C's database needs.
 const TPCC_MIB: u32 = 260;
 
@@ -91,8 +97,8 @@ pub enum Work {
     Plan { op: Op, updates: u32 },
     /// RL Benchmark's statements.
     Rl,
-    /// Pages anywhere in a file, with an fsync after every `every` pages.
-    Random { every: u32 },
+    /// fio's pages anywhere in a file of each job, with an fsync after every `every` pages.
+    Random { every: u32, jobs: u32 },
 }
 
 /// The size of a device, and how full it is. This decides what a map costs, and how many valid pages
@@ -103,16 +109,30 @@ pub struct Fullness {
     pub host_mib: u32,
     /// The spare share of the NAND, at least: a small device needs more for itself.
     pub spare_percent: u32,
-    /// The share of the host's pages that hold something.
-    pub full_percent: u32,
+    pub fill: Fill,
+}
+
+/// How full a device is before a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fill {
+    /// This percentage of the host's pages hold something.
+    Percent(u32),
+    /// As full as it takes for this percentage of valid pages in the blocks that garbage collection
+    /// empties during the run.
+    Validity(u32),
 }
 
 impl Fullness {
     /// The name in tables.
     pub fn name(self) -> String {
+        let fill = match self.fill {
+            Fill::Percent(percent) => format!("{percent} % full"),
+            Fill::Validity(percent) => format!("{percent} % valid at GC"),
+        };
         format!(
-            "{} MiB, {} % spare, {} % full",
-            self.host_mib, self.spare_percent, self.full_percent
+            "{} MiB, {} % spare, {fill}",
+            self.host_mib, self.spare_percent
         )
     }
 }
@@ -125,9 +145,24 @@ pub struct Trial {
     pub work: Work,
     pub controller: Controller,
     pub fullness: Fullness,
-    /// The number of transactions.
+    /// Transactions before the measured part.
+    pub warm_up: u32,
+    /// The number of measured transactions.
     pub count: u32,
     pub seed: u64,
+}
+
+/// The measured part of a run.
+pub struct Measured {
+    /// The device's reports before and after it.
+    pub before: Value,
+    pub after: Value,
+    /// Transactions.
+    pub count: u32,
+    /// Checkpoints of logs; `None` in modes without a log.
+    pub checkpoints: Option<Checkpoints>,
+    /// fio's own counts; `None` without fio.
+    pub fio: Option<Said>,
 }
 
 /// The results of a run.
@@ -138,12 +173,24 @@ pub struct Ran {
     pub workload: String,
     pub controller: Controller,
     pub fullness: Fullness,
+    /// The percentage of the host's pages that held something before the run.
+    pub full_percent: u32,
+    /// The validity that it was filled for.
+    pub sought: Option<Sought>,
     /// Pages that a transaction updates; 0 if the workload decides.
     pub updates: u32,
     /// Pages of the database; 0 without SQLite.
     pub database_pages: u64,
+    /// The percentage of them that lie across two pages of the device; null without ext4.
+    pub across_percent: Option<f64>,
     /// Transactions; written pages if there is no SQLite.
     pub transactions: u32,
+    /// Checkpoints of the WAL; null in other modes.
+    pub checkpoints: Option<Checkpoints>,
+    /// fio's own counts; null without fio.
+    pub fio: Option<Said>,
+    /// Jobs of fio; 0 without fio.
+    pub jobs: u32,
     /// Seconds of the device's own time.
     pub seconds: f64,
     pub ms_per_transaction: f64,
@@ -160,6 +207,10 @@ pub struct Ran {
     pub map_writes: u64,
     pub table_writes: u64,
     pub root_writes: u64,
+    /// Pieces of the map read for entries that were not in memory.
+    pub map_reads: u64,
+    /// Pages that complete pairs.
+    pub padding_writes: u64,
     /// Valid pages of the blocks that garbage collection emptied, in percent; null if it emptied
     /// none.
     pub gc_validity: Option<f64>,
@@ -174,6 +225,11 @@ impl Ran {
     /// Whether a run is of X-FTL, in either way.
     pub fn is_xftl(&self) -> bool {
         self.mode == "X-FTL" || self.mode == WRITTEN
+    }
+
+    /// Whether it may be compared: it has the validity that was wanted, if one was.
+    pub fn is_comparable(&self) -> bool {
+        self.sought.is_none_or(|sought| sought.is_reached)
     }
 
     /// Whether another run has the same workload on the same device, in another mode.
@@ -194,11 +250,12 @@ pub fn settings(journal: &str) -> Result<Settings, String> {
     })
 }
 
-pub fn plan(op: Op, count: u32, updates: u32, seed: u64) -> Plan {
+/// This many measured transactions, after those of the warm-up.
+pub fn plan(op: Op, warm_up: u32, measured: u32, updates: u32, seed: u64) -> Plan {
     Plan {
         op,
-        count: count + WARM_UP,
-        warm_up: WARM_UP,
+        count: warm_up + measured,
+        warm_up,
         record_size: 100,
         updates,
         warehouses: 1,
@@ -219,6 +276,12 @@ pub fn page_size(path: &Path, databases: usize) -> Result<(), String> {
     paths(path, databases).try_for_each(|path| {
         open(&path).map_err(|error| format!("cannot make the database: {error}"))
     })
+}
+
+/// SQLite's cache holds everything, because transactional files have no page cache below.
+pub fn set_cache(databases: &Databases, files: usize) -> Result<(), String> {
+    let set = databases.set_cache_kib((400 << 10) / files as u32);
+    set.map_err(|error| error.to_string())
 }
 
 /// Makes a file of `bytes` bytes, in transactions of a MiB. X-FTL's table bounds them.
@@ -246,10 +309,42 @@ impl Trial {
         self
     }
 
-    /// Runs the trial in a mode.
-    pub fn run(&self, mode: Compared) -> Result<Ran, String> {
+    /// With a measured part of whole checkpoint cycles.
+    pub fn in_whole_cycles(mut self, lengths: &mut Lengths) -> Result<Self, String> {
+        if let Work::Plan { op, updates } = self.work {
+            let length = lengths.of(Workload {
+                op,
+                updates,
+                asked: self.count,
+                seed: self.seed,
+            })?;
+            (self.warm_up, self.count) = (length.warm_up, length.measured);
+        }
+        Ok(self)
+    }
+
+    /// Runs the trial in a mode. `known` are the runs of that mode, on this device, that a search
+    /// for a validity has made; it adds its own.
+    pub fn run(&self, mode: Compared, known: &mut Vec<Ran>) -> Result<Ran, String> {
+        match self.fullness.fill {
+            Fill::Percent(percent) => self.run_filled(mode, percent),
+            Fill::Validity(wanted) => {
+                let ran = validity::seek(wanted, known, |percent| self.run_filled(mode, percent))?;
+                // It may be a run that was made for another validity.
+                Ok(Ran {
+                    fullness: self.fullness,
+                    ..ran
+                })
+            }
+        }
+    }
+
+    fn run_filled(&self, mode: Compared, full_percent: u32) -> Result<Ran, String> {
+        if interrupt::is_requested() {
+            return Err("interrupted".to_owned());
+        }
         eprintln!(
-            "onewrite: {}, {}, {}, {}, {}",
+            "onewrite: {}, {}, {}, {}, filled to {full_percent} %, {}",
             self.figure,
             self.workload,
             self.controller.name(),
@@ -273,31 +368,50 @@ impl Trial {
             device.order("lazy off")?;
         }
         let database = device.root().join("test.db");
-        let (before, after, count) = match self.work {
-            Work::Plan { op, updates } => self.run_plan(&mut device, mode, op, updates)?,
+        let measured = match self.work {
+            Work::Plan { op, updates } => {
+                self.run_plan(&mut device, mode, full_percent, op, updates)?
+            }
             Work::Rl => {
                 page_size(&device.root().join("test.db"), 1)?;
-                self.occupy(&mut device)?;
+                self.occupy(&mut device, full_percent)?;
                 rl::run(&mut device, mode.journal, self.seed)?
             }
-            Work::Random { every } => {
-                let path = device.root().join("random");
-                write_file(&path, random::BYTES)?;
-                self.occupy(&mut device)?;
-                random::run(&mut device, &path, every, self.count, self.seed)?
+            Work::Random { every, jobs } => {
+                let job = Job {
+                    every,
+                    jobs,
+                    pages: self.count,
+                    seed: self.seed,
+                };
+                job.lay_out(device.root())?;
+                self.occupy(&mut device, full_percent)?;
+                job.run(&mut device, mode)?
             }
         };
         let bytes = std::fs::metadata(&database).map_or(0, |found| found.len());
+        let is_on_ext4 = mode.below != Below::Files;
+        let sectors = (bytes > 0 && is_on_ext4).then(|| sectors_of(&database));
+        let across_percent = match sectors {
+            Some(sectors) => {
+                let sectors =
+                    sectors.map_err(|error| format!("FIEMAP of the database: {error}"))?;
+                places::across(&sectors)
+            }
+            None => None,
+        };
         device.end()?;
         Ok(Ran {
             database_pages: bytes / PAGE,
-            ..self.ran(mode, count, &before, &after)
+            across_percent,
+            full_percent,
+            ..self.ran(mode, &measured)
         })
     }
 
     /// Makes the device one that was in use.
-    fn occupy(&self, device: &mut TestDevice) -> Result<(), String> {
-        let order = format!("use {} {}", self.fullness.full_percent, self.seed);
+    fn occupy(&self, device: &mut TestDevice, full_percent: u32) -> Result<(), String> {
+        let order = format!("use {full_percent} {}", self.seed);
         device.order(&order).map(drop)
     }
 
@@ -305,28 +419,30 @@ impl Trial {
         &self,
         device: &mut TestDevice,
         mode: Compared,
+        full_percent: u32,
         op: Op,
         updates: u32,
-    ) -> Result<(Value, Value, u32), String> {
+    ) -> Result<Measured, String> {
         let text = |error: onewrite_workload::Error| error.to_string();
         let stop = AtomicBool::new(false);
         let path = device.root().join("test.db");
-        page_size(&path, op.databases())?;
-        let plan = plan(op, self.count, updates, self.seed);
+        let files = op.databases();
+        page_size(&path, files)?;
+        let plan = plan(op, self.warm_up, self.count, updates, self.seed);
         let mut databases =
-            Databases::open(&settings(mode.journal)?, &path, op.databases()).map_err(text)?;
-        // SQLite's cache holds everything, because transactional files have no page cache below.
-        databases
-            .set_cache_kib((400 << 10) / op.databases() as u32)
-            .map_err(text)?;
+            Databases::open(&settings(mode.journal)?, &path, files).map_err(text)?;
+        set_cache(&databases, files)?;
         plan.populate(&mut databases, &stop).map_err(text)?;
         let mut seats = vec![databases];
-        self.occupy(device)?;
+        self.occupy(device, full_percent)?;
         let control = Control::default();
         team::warm_up(&plan, &mut seats[0], &control, &stop).map_err(text)?;
+        let logs = Logs::begin(mode.journal, &path, files, &seats[0])?;
         let before = device.report()?;
         team::run(&plan, 0, &mut seats, &control, &stop, || Ok(())).map_err(text)?;
+        logs.iter().try_for_each(|_| copy(&seats[0]))?;
         let after = device.report()?;
+        let checkpoints = logs.map(|logs| logs.checkpoints()).transpose()?;
         for databases in seats {
             let checked = plan.check(&databases).map_err(text)?;
             if !checked.is_ok() {
@@ -337,10 +453,24 @@ impl Trial {
             }
             databases.close().map_err(text)?;
         }
-        Ok((before, after, self.count))
+        Ok(Measured {
+            before,
+            after,
+            count: self.count,
+            checkpoints,
+            fio: None,
+        })
     }
 
-    fn ran(&self, mode: Compared, count: u32, before: &Value, after: &Value) -> Ran {
+    fn ran(&self, mode: Compared, measured: &Measured) -> Ran {
+        let Measured {
+            before,
+            after,
+            count,
+            checkpoints,
+            fio,
+        } = measured;
+        let count = *count;
         let of = |pointer: &str| number(after, pointer) - number(before, pointer);
         let seconds = of("/now_ns") as f64 / 1e9;
         let (gc_copies, gc_blocks) = (of("/statistics/gc_copies"), of("/statistics/gc_blocks"));
@@ -351,12 +481,21 @@ impl Trial {
             workload: self.workload.clone(),
             controller: self.controller,
             fullness: self.fullness,
+            full_percent: 0,
+            sought: None,
             updates: match self.work {
                 Work::Plan { updates, .. } => updates,
                 Work::Rl | Work::Random { .. } => 0,
             },
             database_pages: 0,
+            across_percent: None,
             transactions: count,
+            checkpoints: *checkpoints,
+            fio: *fio,
+            jobs: match self.work {
+                Work::Random { jobs, .. } => jobs,
+                Work::Plan { .. } | Work::Rl => 0,
+            },
             seconds,
             ms_per_transaction: seconds * 1e3 / f64::from(count.max(1)),
             host_writes: of("/statistics/host_writes"),
@@ -371,6 +510,8 @@ impl Trial {
             map_writes: of("/statistics/map_writes"),
             table_writes: of("/statistics/table_writes"),
             root_writes: of("/statistics/root_writes"),
+            map_reads: of("/statistics/map_reads"),
+            padding_writes: of("/statistics/padding_writes"),
             gc_validity: (gc_blocks > 0)
                 .then(|| gc_copies as f64 * 100.0 / (gc_blocks * pages) as f64),
         }

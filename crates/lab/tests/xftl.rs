@@ -1,0 +1,294 @@
+//! `onewrite-lab reproduce xftl` as a user runs it, on small devices.
+
+mod common;
+
+use common::{can_make, onewrite_lab, text};
+use onewrite_iotrace::scratch::FileSystem;
+use serde_json::Value;
+
+/// The document of X-FTL's figures.
+fn xftl(args: &[&str]) -> Value {
+    let output = onewrite_lab("reproduce", &[&["xftl", "--json"], args].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("one JSON document")
+}
+
+fn figures(document: &Value) -> &[Value] {
+    document["figures"].as_array().expect("figures")
+}
+
+/// The row with this name and quantity.
+fn row<'a>(figure: &'a Value, name: &str, quantity: &str) -> &'a Value {
+    let rows = figure["rows"].as_array().expect("rows");
+    rows.iter()
+        .find(|row| row["name"] == name && row["quantity"] == quantity)
+        .unwrap_or_else(|| panic!("no {name}, {quantity}: {figure}"))
+}
+
+fn ours(figure: &Value, name: &str, quantity: &str) -> f64 {
+    let row = row(figure, name, quantity);
+    row["ours"]
+        .as_f64()
+        .unwrap_or_else(|| panic!("not measured: {row}"))
+}
+
+#[test]
+fn restarts_have_their_spread_and_the_ftl_s_own_part() {
+    if !can_make(FileSystem::Ext4) || !std::path::Path::new("/dev/fuse").exists() {
+        return;
+    }
+    let document = xftl(&["restart", "--size", "96", "--count", "200", "--cuts", "2"]);
+    let restarts = document["restarts"].as_array().expect("restarts");
+    assert_eq!(restarts.len(), 4 * 2, "modes, and cuts: {document}");
+    for one in restarts {
+        assert!(one["ftl_ms"].as_f64().expect("a number") > 1.0, "{one}");
+    }
+    for cuts in restarts.chunks(2) {
+        let of = |cut: &Value, name: &str| cut[name].as_u64().expect("a number");
+        let half = of(&cuts[0], "operations") / 2;
+        let whole = of(&cuts[1], "operations");
+        assert!(of(&cuts[0], "cut") < half, "{cuts:?}");
+        assert!((half..whole).contains(&of(&cuts[1], "cut")), "{cuts:?}");
+    }
+    let figures = figures(&document);
+    assert_eq!(figures.len(), 1);
+    let [whole, ours] = [
+        "restart with the FTL's own",
+        "restart, table, mount and SQLite",
+    ]
+    .map(|quantity| ours(&figures[0], "WAL", quantity));
+    assert!(whole > ours, "{document}");
+    // On the same files WAL has a log to read, and X-FTL has none.
+    let of = |name| ours_of(&figures[0], name);
+    assert!(of("WAL, transactional files") > 1.0, "{document}");
+}
+
+/// A restart's ratio to X-FTL.
+fn ours_of(figure: &Value, name: &str) -> f64 {
+    let row = row(figure, name, "restart, table, mount and SQLite");
+    row["ratio"]["ours"].as_f64().expect("a ratio")
+}
+
+#[test]
+fn a_flush_s_cost_is_told_by_size_and_ftl() {
+    let document = xftl(&["flush", "--size", "128,1024", "--ftl", "board,journal"]);
+    let costs = document["flushes"].as_array().expect("costs");
+    assert_eq!(costs.len(), 8, "sizes, FTLs, and 1 and 5 pages: {document}");
+    let programs = |size: u64, flush: &str| {
+        let is_it = |cost: &&Value| {
+            cost["host_mib"] == size && cost["controller"]["flush"] == flush && cost["pages"] == 5
+        };
+        let cost = costs.iter().find(is_it).expect("the cost");
+        cost["flush"]["programs"].as_f64().expect("a number")
+    };
+    // A piece of the map for each 16 MiB, and the root.
+    assert_eq!(
+        (programs(128, "whole"), programs(1024, "whole")),
+        (9.0, 65.0)
+    );
+    assert!(programs(1024, "journal") < 2.0, "{document}");
+}
+
+#[test]
+fn x_ftl_stands_next_to_wal_on_every_file_system_and_programs_add_up() {
+    if !can_make(FileSystem::Ext4) || !std::path::Path::new("/dev/fuse").exists() {
+        return;
+    }
+    let document = xftl(&[
+        "space", "--size", "96", "--ftl", "journal", "--count", "200",
+    ]);
+    let ran = document["ran"].as_array().expect("runs");
+    let of = |mode: &str, name: &str| {
+        let one = ran.iter().find(|one| one["mode"] == mode);
+        let one = one.unwrap_or_else(|| panic!("{mode} was not run: {document}"));
+        one[name]
+            .as_f64()
+            .unwrap_or_else(|| panic!("{name}: {one}"))
+    };
+    for one in ran {
+        let mode = one["mode"].as_str().expect("a mode");
+        let parts = [
+            "host_writes",
+            "gc_copies",
+            "map_writes",
+            "table_writes",
+            "root_writes",
+        ];
+        let sum: f64 = parts.iter().map(|part| of(mode, part)).sum();
+        let programs = of(mode, "programs");
+        assert!(sum <= programs && programs <= sum * 1.05, "{one}");
+        assert_eq!(one["fullness"]["host_mib"], 96);
+    }
+    assert_eq!(ran.len(), 7);
+    // 5 pages, and the change counter's.
+    let pages = |mode: &str| of(mode, "host_writes") / of(mode, "transactions");
+    assert!((4.8..5.2).contains(&pages("X-FTL")), "{document}");
+    assert!(
+        (5.8..6.2).contains(&pages("X-FTL, counter written")),
+        "{document}"
+    );
+    // A journal of the map makes WAL's flush as cheap as a commit.
+    let cells = document["cells"].as_array().expect("cells");
+    let others = cells[0]["others"].as_array().expect("others");
+    let wal = others
+        .iter()
+        .find(|other| other["mode"] == "WAL")
+        .expect("WAL");
+    let ratio = wal["time"].as_f64().expect("a ratio");
+    assert!((0.7..2.0).contains(&ratio), "{document}");
+    assert!(of("rollback journal", "flushes") > 3.0 * of("WAL", "flushes"));
+}
+
+#[test]
+fn parts_of_the_device_reach_every_figure_and_are_named() {
+    if !can_make(FileSystem::Ext4) || !std::path::Path::new("/dev/fuse").exists() {
+        return;
+    }
+    let document = xftl(&[
+        "updates",
+        "restart",
+        "flush",
+        "--size",
+        "96",
+        "--count",
+        "20",
+        "--cuts",
+        "1",
+        "--ftl",
+        "board",
+        "--planes",
+        "2",
+        "--map-cache",
+        "4096",
+        "--paired-pages",
+    ]);
+    for of in ["ran", "restarts", "flushes"] {
+        let all = document[of].as_array().expect("runs");
+        assert!(!all.is_empty(), "{of}");
+        for one in all {
+            let parts = &one["controller"]["parts"];
+            let expected = serde_json::json!({
+                "planes": 2, "map_cache": 4096, "paired_pages": true
+            });
+            assert_eq!(*parts, expected, "{one}");
+        }
+    }
+    for one in document["ran"].as_array().expect("runs") {
+        let of = |name: &str| one[name].as_u64().expect("a number");
+        assert!(of("map_reads") > 0 && of("padding_writes") > 0, "{one}");
+    }
+    let how = figures(&document)[0]["how"].as_str().expect("words");
+    let named = ", 2 planes, 4096 entries of the map in memory, paired pages";
+    assert!(how.contains(named), "{how}");
+}
+
+#[test]
+fn garbage_collection_finds_as_many_valid_pages_in_each_mode() {
+    if !can_make(FileSystem::Ext4) || !std::path::Path::new("/dev/fuse").exists() {
+        return;
+    }
+    let document = xftl(&[
+        "activities",
+        "--size",
+        "128",
+        "--count",
+        "400",
+        "--validity",
+        "50",
+    ]);
+    let ran = document["ran"].as_array().expect("runs");
+    assert_eq!(ran.len(), 4, "modes: {document}");
+    for one in ran {
+        let sought = &one["sought"];
+        assert_eq!(sought["is_reached"], true, "{one}");
+        let tolerance = sought["tolerance"].as_f64().expect("a number");
+        assert!(tolerance <= 3.0, "{one}");
+        // From the counts, not from what the search says of itself.
+        let count = |name: &str| one[name].as_f64().expect("a count");
+        let valid = count("gc_copies") * 100.0 / (count("gc_blocks") * 128.0);
+        assert!((valid - 50.0).abs() <= tolerance, "{one}");
+        assert!((10.0..=100.0).contains(&count("full_percent")), "{one}");
+    }
+}
+
+#[test]
+fn wal_has_whole_checkpoint_cycles_in_every_workload() {
+    if !can_make(FileSystem::Ext4) || !std::path::Path::new("/dev/fuse").exists() {
+        return;
+    }
+    let document = xftl(&["android", "updates", "--size", "96", "--count", "20"]);
+    let ran = document["ran"].as_array().expect("runs");
+    let wal: Vec<&Value> = ran.iter().filter(|one| one["mode"] == "WAL").collect();
+    assert_eq!(wal.len(), 4 + 4, "{document}");
+    for one in &wal {
+        let of = |name: &str| one["checkpoints"][name].as_u64().expect("a number");
+        assert!(of("automatic") >= 1, "{one}");
+        // One file, one log. The applications have 3 and 20 files, and RL Benchmark its own length.
+        let workload = one["workload"].as_str().expect("a name");
+        let is_one_log = workload.starts_with("partsupply") || workload.contains("mail");
+        assert!(!is_one_log || of("at_end") == 0, "{one}");
+        // All modes run the same transactions.
+        let same = ran
+            .iter()
+            .filter(|other| other["workload"] == one["workload"]);
+        for other in same {
+            assert_eq!(other["transactions"], one["transactions"], "{other}");
+            assert_eq!(other["checkpoints"].is_null(), other["mode"] != "WAL");
+        }
+    }
+}
+
+#[test]
+fn fio_s_own_counts_are_those_of_the_device() {
+    if !can_make(FileSystem::Ext4) || !std::path::Path::new("/dev/fuse").exists() {
+        return;
+    }
+    if std::process::Command::new("fio")
+        .arg("--version")
+        .output()
+        .is_err()
+    {
+        println!("SKIPPED: no fio");
+        return;
+    }
+    let document = xftl(&["fio", "--size", "96", "--count", "40"]);
+    let ran = document["ran"].as_array().expect("runs");
+    assert_eq!(ran.len(), 2 * 5 * 3, "jobs, fsyncs and modes: {document}");
+    for one in ran {
+        let of = |name: &str| one[name].as_u64().expect("a number");
+        assert_eq!(one["fio"]["writes"], of("transactions"), "{one}");
+        let workload = one["workload"].as_str().expect("a name");
+        let every: u64 = workload
+            .rsplit(' ')
+            .next()
+            .and_then(|number| number.parse().ok())
+            .expect("a number");
+        let groups = of("transactions") / every;
+        match one["mode"].as_str() {
+            // Data only, and each job's transactions are its own.
+            Some("X-FTL") => {
+                assert_eq!(of("host_writes"), of("transactions"), "{one}");
+                assert_eq!(of("commits"), groups, "{one}");
+            }
+            _ => {
+                assert!(of("host_writes") > of("transactions"), "{one}");
+                assert!(of("flushes") * of("jobs") >= groups, "{one}");
+            }
+        }
+    }
+}
+
+#[test]
+fn without_fio_the_error_names_its_package() {
+    if !can_make(FileSystem::Ext4) {
+        return;
+    }
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_onewrite-lab"))
+        .args(["reproduce", "xftl", "fio"])
+        .env("PATH", "")
+        .output()
+        .expect("the command");
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr) + &text(&output.stdout);
+    assert!(said.contains("apt-get install fio"), "{said}");
+}
