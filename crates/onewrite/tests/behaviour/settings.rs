@@ -485,6 +485,7 @@ fn sayable(setting: &onewrite::Setting) -> Vec<String> {
     let said = values.iter().map(|(word, _)| match *word {
         "'FRAMES,MILLISECONDS'" => "4,2".to_owned(),
         "'TIME'" => "50ms".to_owned(),
+        "'SIZE'" => "150M".to_owned(),
         word => word.to_owned(),
     });
     said.collect()
