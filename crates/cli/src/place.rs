@@ -394,7 +394,7 @@ impl Place {
     pub fn device_name(&self) -> Option<String> {
         match &self.kind {
             Kind::Scratch { .. } => Some("loop".to_owned()),
-            Kind::Dir { device, .. } => device.as_ref().map(|device| device.name().to_owned()),
+            Kind::Dir { device, .. } => device.as_ref().map(BlockDevice::described),
         }
     }
 

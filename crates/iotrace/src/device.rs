@@ -137,6 +137,12 @@ impl BlockDevice {
         &self.name
     }
 
+    /// Its name, and for device mapper's devices also what they are and what lies below: `dm-0 (luks,
+    /// dm-crypt) on sda2`.
+    pub fn described(&self) -> String {
+        crate::mapper::described(&self.sysfs(""), &self.name)
+    }
+
     /// Its device number as the kernel holds it in memory, and as trace events store it.
     pub fn kernel_number(&self) -> u32 {
         self.major << 20 | self.minor

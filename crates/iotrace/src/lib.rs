@@ -26,6 +26,7 @@ pub mod format;
 pub mod io;
 mod known;
 pub mod live;
+mod mapper;
 pub mod meter;
 mod mounts;
 mod names;

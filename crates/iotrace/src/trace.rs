@@ -229,7 +229,7 @@ impl<K: Keep + 'static> Watching<K> {
                 "{} has no requests of its own that could be traced: it passes them on to other devices, \
                  as device mapper (LVM, encryption) and software RAID do; trace a file system that lies \
                  directly on a disk or a partition",
-                target.device.name()
+                target.device.described()
             )));
         }
         let span = target.device.span()?;
