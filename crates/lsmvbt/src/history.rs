@@ -17,7 +17,7 @@
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::page::{CAPACITY, Entry, INF, Node};
-use crate::shared::{CURRENT, HEADER_SEQ};
+use crate::shared::{CURRENT, DURABLE, HEADER_SEQ};
 use crate::tree::catalog::{DIRECTORY, METAS};
 use crate::types::Durability;
 
@@ -161,6 +161,12 @@ impl Core {
         }
         // From the base: spilled pages stay collected even if this transaction is rolled back.
         let since = self.kept_since(base)?;
+        // A crash may go back to the newest durable version, whose history reaches further back. All
+        // commits since then are this handle's.
+        if self.load(DURABLE)? >= base {
+            self.durable_keeps_since = since;
+        }
+        let since = since.min(self.durable_keeps_since);
         self.txn()?.kept_since = Some(since);
         Ok(since)
     }
