@@ -196,7 +196,11 @@ impl Core {
             }),
         }
         samples.push(Sample { version, time });
-        samples.drain(..too_old(&samples, span));
+        // A crash that goes back to the newest durable version takes later samples back, and must find
+        // an earlier one. Without any, all versions would count as kept.
+        let durable = self.load(DURABLE)?;
+        let needed = samples.iter().rposition(|sample| sample.version <= durable);
+        samples.drain(..too_old(&samples, span).min(needed.unwrap_or(0)));
         if samples.len() > MOST {
             thin(&mut samples);
         }

@@ -7,6 +7,7 @@ use crate::random::{Random, Seed, seeds};
 
 const TREES: usize = 4;
 const HISTORY: u64 = 5;
+const SPAN: u32 = 64;
 
 /// So large that a page is soon full of earlier versions, and those are collected that nobody needs.
 fn value(n: u8) -> [u8; 400] {
@@ -30,12 +31,14 @@ fn run(seed: u64, set: fn(&mut Db)) -> (u32, u32) {
     let mut random = Random::new(seed);
     let file = MemoryFile::new();
     let mut db = Db::open(file.storage(), options(Torn::Trust)).unwrap();
+    file.set_clock(1_800_000_000);
     set(&mut db);
     db.begin_write().unwrap();
     let trees = [0; TREES].map(|_| db.create_tree(TreeKind::Integer).unwrap());
     db.commit(Durability::Flush).unwrap();
     let mut commits = Vec::new();
     for n in 0..40 {
+        file.set_clock(1_800_000_000 + 10 * u32::from(n));
         let durability = match n {
             0..20 => Durability::Flush,
             _ => Durability::Later,
@@ -75,4 +78,9 @@ fn runs(set: fn(&mut Db)) {
 #[test]
 fn what_was_taken_back_has_dropped_no_version_of_a_history() {
     runs(|db| db.set_history(HISTORY).unwrap());
+}
+
+#[test]
+fn what_was_taken_back_has_dropped_no_version_of_a_time() {
+    runs(|db| db.set_history_time(SPAN).unwrap());
 }
