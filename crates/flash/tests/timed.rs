@@ -67,10 +67,14 @@ fn nothing_is_answered_sooner_than_the_model_says() {
     // Many writes, and one flush after them.
     let flushed = one(50, &["conv=notrunc,fsync"]);
     assert!(flushed >= Duration::from_millis(170), "{flushed:?}");
-    // Each write with O_DSYNC, which is a write and a flush here, and stands for FUA.
-    let through = one(20, &["oflag=direct,dsync"]);
-    assert!(through >= Duration::from_millis(180), "{through:?}");
-    assert!(through < Duration::from_millis(20 * 23), "{through:?}");
+    // Each write with O_DSYNC, which is a write and a flush here, and stands for FUA. That it takes less
+    // than both shows when the machine is not busy: once is enough.
+    let through = || {
+        let through = one(20, &["oflag=direct,dsync"]);
+        assert!(through >= Duration::from_millis(180), "{through:?}");
+        through < Duration::from_millis(20 * 23)
+    };
+    assert!((0..10).any(|_| through()), "as a write and a flush");
 }
 
 #[test]

@@ -76,6 +76,8 @@ int lsmvbt_prepare(EngineDb*);
 int lsmvbt_write(EngineDb*);
 int lsmvbt_commit(EngineDb*);
 int lsmvbt_rollback(EngineDb*);
+/* Outside of a transaction: makes all commits durable. */
+int lsmvbt_flush(EngineDb*);
 void lsmvbt_end_read(EngineDb*);
 /* Savepoints are numbered from 0. These open the missing ones up to `count`, go back to one, which
 ** stays open, and end one with those within it. */

@@ -270,11 +270,18 @@ static const char *glueGetJournalname(Btree *p){
   return 0;
 }
 
+/* There is no log, so none of its frames are counted. But what was committed is durable afterwards, as
+** in stock WAL at synchronous=NORMAL. */
 static int glueCheckpoint(Btree *p, int eMode, int *pnLog, int *pnCkpt){
-  UNUSED_PARAMETER( eMode );
+  int rc;
   if( pnLog ) *pnLog = -1;
   if( pnCkpt ) *pnCkpt = -1;
-  return p->inTrans==TRANS_NONE ? SQLITE_OK : SQLITE_LOCKED;
+  if( p->inTrans!=TRANS_NONE ) return SQLITE_LOCKED;
+  if( p->pBt->btsFlags & BTS_READ_ONLY ) return SQLITE_OK;
+  do{
+    rc = lsmvbt_flush(GLUE(p)->pEngine);
+  }while( rc==SQLITE_BUSY && eMode!=SQLITE_CHECKPOINT_PASSIVE && btreeInvokeBusyHandler(p->pBt) );
+  return rc;
 }
 
 static void glueClearCache(Btree *p){

@@ -280,6 +280,14 @@ pub trait Connection: Send {
     /// The transaction is still open, or its outcome is unknown and every later call fails.
     fn commit(&mut self, durability: Durability) -> Result<()>;
 
+    /// Makes all commits durable, those of others too. Outside of a transaction.
+    ///
+    /// # Errors
+    /// [`Error::Busy`]; the flush failed.
+    fn flush(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// Undoes the transaction.
     ///
     /// # Errors

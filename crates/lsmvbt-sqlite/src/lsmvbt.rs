@@ -371,6 +371,10 @@ impl Connection for Session {
         self.db.write(waits_for(durability)).map_err(error)
     }
 
+    fn flush(&mut self) -> Result<()> {
+        self.db.flush().map_err(error)
+    }
+
     fn commit(&mut self, durability: Durability) -> Result<()> {
         let (version, snapshot) = self
             .db

@@ -150,6 +150,8 @@ pub(crate) struct Core {
     pub(crate) held: [Held; READERS],
     pub(crate) snapshots: Vec<Taken>,
     pub(crate) txn: Option<Txn>,
+    /// The oldest version of the history when this handle last began to write on a durable version.
+    pub(crate) durable_keeps_since: u64,
     /// Changes of each tree by this handle, for cursors.
     pub(crate) changes: HashMap<u32, u64>,
     pub(crate) generation: u64,

@@ -17,7 +17,7 @@
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::page::{CAPACITY, Entry, INF, Node};
-use crate::shared::{CURRENT, HEADER_SEQ};
+use crate::shared::{CURRENT, DURABLE, HEADER_SEQ};
 use crate::tree::catalog::{DIRECTORY, METAS};
 use crate::types::Durability;
 
@@ -161,6 +161,12 @@ impl Core {
         }
         // From the base: spilled pages stay collected even if this transaction is rolled back.
         let since = self.kept_since(base)?;
+        // A crash may go back to the newest durable version, whose history reaches further back. All
+        // commits since then are this handle's.
+        if self.load(DURABLE)? >= base {
+            self.durable_keeps_since = since;
+        }
+        let since = since.min(self.durable_keeps_since);
         self.txn()?.kept_since = Some(since);
         Ok(since)
     }
@@ -190,7 +196,11 @@ impl Core {
             }),
         }
         samples.push(Sample { version, time });
-        samples.drain(..too_old(&samples, span));
+        // A crash that goes back to the newest durable version takes later samples back, and must find
+        // an earlier one. Without any, all versions would count as kept.
+        let durable = self.load(DURABLE)?;
+        let needed = samples.iter().rposition(|sample| sample.version <= durable);
+        samples.drain(..too_old(&samples, span).min(needed.unwrap_or(0)));
         if samples.len() > MOST {
             thin(&mut samples);
         }

@@ -87,6 +87,7 @@ impl Core {
             held: Default::default(),
             snapshots: Vec::new(),
             txn: None,
+            durable_keeps_since: 0,
             changes: Default::default(),
             generation: 0,
             since_pass: 0,

@@ -85,6 +85,9 @@ impl Core {
         self.release_quarantine()?;
         self.publish_free()?;
         self.txn = Some(Txn::new(version, current));
+        if self.header.has_history() {
+            self.txn_keeps_since()?;
+        }
         self.heal()?;
         Ok(version)
     }

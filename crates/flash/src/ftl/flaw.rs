@@ -42,6 +42,8 @@ pub(crate) enum Flaw {
     StaleWrittenBack,
     /// Pairs of pages that were waited for are not complete.
     NoPadding,
+    /// They are complete on the first plane of each die only.
+    OnePlanePadded,
     /// Blocks with many bit errors are not moved.
     NoScrub,
     /// Recovery takes a page with too many bit errors for the end of its block.

@@ -14,6 +14,7 @@
 //! the upper ones, or have a capacitor.
 
 use super::blocks::State;
+use super::flaw::Flaw;
 use super::oob::{Content, Oob};
 use super::{Ftl, FtlError};
 use crate::nand::NandError;
@@ -26,11 +27,16 @@ pub(super) const LEAST_PAGES: u32 = 4 * MOST;
 impl Ftl {
     /// Completes the pairs of all pages with content.
     pub(super) fn pad(&mut self) -> Result<(), FtlError> {
-        if !self.nand.has_pairs() || self.leaves_out(super::flaw::Flaw::NoPadding) {
+        if !self.nand.has_pairs() || self.leaves_out(Flaw::NoPadding) {
             return Ok(());
         }
         for open in 0..self.streams.most() {
             while let Some(ppn) = self.streams.incomplete(open, self.nand.geometry()) {
+                let geometry = self.nand.geometry();
+                let plane = geometry.plane_of(geometry.block_of(ppn));
+                if plane > 0 && self.leaves_out(Flaw::OnePlanePadded) {
+                    break;
+                }
                 self.pad_page(open, ppn)?;
             }
         }

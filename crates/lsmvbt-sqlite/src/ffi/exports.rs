@@ -187,6 +187,23 @@ unsafe extern "C" fn lsmvbt_rollback(db: *mut Handle) -> c_int {
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_flush(db: *mut Handle) -> c_int {
+    // SAFETY: a connection.
+    unsafe {
+        doing(db, |inner| {
+            if inner.is_new() {
+                return Ok(());
+            }
+            // It may be this connection's first look at the database.
+            inner.begin(false)?;
+            let connection = inner.opened()?;
+            connection.end_read();
+            connection.flush()
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn lsmvbt_end_read(db: *mut Handle) {
     // SAFETY: a connection.
     unsafe {

@@ -439,3 +439,42 @@ fn a_newer_format_is_no_damage() {
     drop(connection);
     assert_eq!(std::fs::read(setup.path("x")).expect("the file"), bytes);
 }
+
+/// Below FULL a commit of `trust` waits for no flush. An application that needs one asks for a
+/// checkpoint, as in stock WAL.
+#[test]
+fn a_checkpoint_makes_commits_durable() {
+    let setup = Setup::new();
+    let a = setup.open("x", ENGINE);
+    run(
+        &a,
+        "PRAGMA lsmvbt_torn = trust; PRAGMA synchronous = NORMAL",
+    );
+    run(&a, "CREATE TABLE t(x)");
+    let is_durable = |db: &Connection| {
+        let status = one(db, "PRAGMA onewrite_status").replace('\'', "''");
+        let same = "json_extract(s, '$.version') = json_extract(s, '$.durable')";
+        one(db, &format!("SELECT {same} FROM (SELECT '{status}' AS s)")) == "1"
+    };
+    let checkpoint = "PRAGMA wal_checkpoint";
+    for table in ["u", "v"] {
+        run(&a, &format!("CREATE TABLE {table}(x)"));
+        assert!(!is_durable(&a));
+        // Also those of others.
+        let b = setup.open("x", ENGINE);
+        assert_eq!(one(&b, checkpoint), "0");
+        assert!(is_durable(&a) && is_durable(&b));
+        assert_eq!(one(&a, checkpoint), "0");
+    }
+    let b = setup.open("x", ENGINE);
+    run(
+        &b,
+        "PRAGMA synchronous = NORMAL; INSERT INTO t VALUES (1); BEGIN IMMEDIATE",
+    );
+    assert_eq!(one(&a, checkpoint), "1", "another writes");
+    run(&b, "COMMIT; BEGIN; INSERT INTO t VALUES (2)");
+    assert_eq!(refused(&b, checkpoint), "database table is locked");
+    run(&b, "COMMIT");
+    let missing = setup.open("none", ENGINE);
+    assert_eq!(one(&missing, checkpoint), "0");
+}

@@ -3,8 +3,8 @@
 //!
 //! The crash model fails without any one of these rules:
 //! - An entry stays while one of these lies in `[start, end)`: a read mark, the transaction's base
-//!   (MV8), the newest durable version (MV9), a version of the history. (A crash may go back to the
-//!   newest durable version.)
+//!   (MV8), the newest durable version (MV9), a version of the history of the latter. (A crash may go
+//!   back to it.)
 //! - An entry that owns a page stays until the oldest of these has passed its end (MV10). The page may
 //!   be older than the entry, and be reached by other ways at versions before its start.
 //! - Only `killed` entries free pages (MV11); `moved` ones have a copy that does.

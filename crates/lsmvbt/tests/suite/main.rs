@@ -12,6 +12,7 @@ mod diff;
 mod drive;
 mod flushes;
 mod full;
+mod kept;
 mod kills;
 mod labels;
 mod map;

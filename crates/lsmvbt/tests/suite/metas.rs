@@ -1,6 +1,6 @@
 //! The meta values of very many versions: more than the directory's page holds.
 
-use lsmvbt::{Db, Durability, MemoryFile, PowerCut, Torn, TreeKind, Version};
+use lsmvbt::{Db, Durability, Error, MemoryFile, PowerCut, Torn, TreeKind, Version};
 
 use crate::drive::options;
 use crate::random::Random;
@@ -134,4 +134,17 @@ fn a_crash_loses_none_of_them() {
         crashes(torn, false);
         crashes(torn, true);
     }
+}
+
+/// It would read a 0 for each value that has moved, as long as it does not look at the header.
+#[test]
+fn a_release_that_knows_no_page_of_them_is_not_joined() {
+    let file = MemoryFile::new();
+    let _earlier = open(&file, Torn::Trust);
+    let ready = 0;
+    let of_formats_2_and_3 = 0x4c53_4d56_4254_0004;
+    let shared = file.storage();
+    shared.shm_store(ready, of_formats_2_and_3).unwrap();
+    let joined = Db::open(file.storage(), options(Torn::Trust));
+    assert!(matches!(joined, Err(Error::Busy)));
 }

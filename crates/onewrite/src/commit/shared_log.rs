@@ -143,7 +143,9 @@ impl SharedLog {
         if let Some(region) = region {
             if self.log.lacks_reserve(region) {
                 let log = Arc::clone(self);
-                self.in_background(move || log.replenish(region));
+                if !self.in_background(move || log.replenish(region)) {
+                    self.log.ends_replenishing();
+                }
             }
             return;
         }

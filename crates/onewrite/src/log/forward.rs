@@ -40,6 +40,15 @@ pub enum Taken {
     Grown,
 }
 
+/// A thread makes the region, until this is dropped.
+struct Replenishing<'a>(&'a Log);
+
+impl Drop for Replenishing<'_> {
+    fn drop(&mut self) {
+        self.0.ends_replenishing();
+    }
+}
+
 impl Log {
     /// Moves the log's next frames to contiguous blocks, if there are any; returns whether there
     /// were. `last` is the last checkpointed frame.
@@ -156,21 +165,23 @@ impl Log {
     /// # Errors
     /// No space; no files without a name; an I/O error.
     pub fn replenish(&self, region: Region, is_used: impl Fn() -> bool) -> io::Result<u64> {
-        let made = (|| {
-            if self.reserve.get().is_none() {
-                let log = self.file.path();
-                let directory = log.parent().filter(|dir| !dir.as_os_str().is_empty());
-                let made = Reserve::new(directory.unwrap_or(Path::new(".")))?;
-                // Only one thread comes here.
-                let _ = self.reserve.set(made);
-            }
-            let reserve = self.reserve.get();
-            reserve.map_or(Ok(0), |reserve| {
-                reserve.replenish(region.bytes(), self.init(), is_used)
-            })
-        })();
+        let _ends = Replenishing(self);
+        if self.reserve.get().is_none() {
+            let log = self.file.path();
+            let directory = log.parent().filter(|dir| !dir.as_os_str().is_empty());
+            let made = Reserve::new(directory.unwrap_or(Path::new(".")))?;
+            // Only one thread comes here.
+            let _ = self.reserve.set(made);
+        }
+        let reserve = self.reserve.get();
+        reserve.map_or(Ok(0), |reserve| {
+            reserve.replenish(region.bytes(), self.init(), is_used)
+        })
+    }
+
+    /// No thread makes the region now: a later checkpoint may begin one.
+    pub fn ends_replenishing(&self) {
         self.is_replenishing.store(false, Ordering::Release);
-        made
     }
 
     /// Whether a write into ready blocks may still find no space. They may be shared with another

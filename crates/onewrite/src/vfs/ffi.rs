@@ -107,6 +107,7 @@ pub const SQLITE_IOERR_SHORT_READ: c_int = SQLITE_IOERR | 2 << 8;
 pub const SQLITE_IOERR_WRITE: c_int = SQLITE_IOERR | 3 << 8;
 pub const SQLITE_IOERR_FSYNC: c_int = SQLITE_IOERR | 4 << 8;
 pub const SQLITE_IOERR_DELETE: c_int = SQLITE_IOERR | 10 << 8;
+pub const SQLITE_IOERR_NOMEM: c_int = SQLITE_IOERR | 12 << 8;
 pub const SQLITE_IOERR_DELETE_NOENT: c_int = SQLITE_IOERR | 23 << 8;
 pub const SQLITE_IOERR_LOCK: c_int = SQLITE_IOERR | 15 << 8;
 pub const SQLITE_IOERR_DATA: c_int = SQLITE_IOERR | 32 << 8;

@@ -61,6 +61,10 @@ pub trait Watch: 'static {
     fn shm_map(_path: &Path, call: impl Call) -> c_int {
         call()
     }
+
+    fn file_control(_path: &Path, _op: c_int, call: impl Call) -> c_int {
+        call()
+    }
 }
 
 /// A watched file. The file of the VFS underneath follows it in the same allocation.
@@ -263,6 +267,20 @@ unsafe extern "C" fn shm_map<W: Watch>(
     }
 }
 
+unsafe extern "C" fn file_control<W: Watch>(
+    file: *mut sqlite3_file,
+    op: c_int,
+    argument: *mut c_void,
+) -> c_int {
+    // SAFETY: one of our files, passed on as it came.
+    unsafe {
+        let (path, below) = parts(file);
+        W::file_control(path, op, || {
+            (*(*below).pMethods).xFileControl.expect("a method")(below, op, argument)
+        })
+    }
+}
+
 /// Methods that no test watches.
 macro_rules! pass {
     ($($name:ident => $method:ident($($argument:ident: $type:ty),*) -> $ret:ty;)*) => {$(
@@ -279,7 +297,6 @@ macro_rules! pass {
 pass! {
     file_size => xFileSize(out: *mut sqlite3_int64) -> c_int;
     check_reserved_lock => xCheckReservedLock(out: *mut c_int) -> c_int;
-    file_control => xFileControl(op: c_int, argument: *mut c_void) -> c_int;
     sector_size => xSectorSize() -> c_int;
     device_characteristics => xDeviceCharacteristics() -> c_int;
     shm_lock => xShmLock(offset: c_int, count: c_int, flags: c_int) -> c_int;
@@ -302,7 +319,7 @@ fn methods<W: Watch>() -> &'static sqlite3_io_methods {
             xLock: Some(lock::<W>),
             xUnlock: Some(unlock::<W>),
             xCheckReservedLock: Some(check_reserved_lock),
-            xFileControl: Some(file_control),
+            xFileControl: Some(file_control::<W>),
             xSectorSize: Some(sector_size),
             xDeviceCharacteristics: Some(device_characteristics),
             xShmMap: Some(shm_map::<W>),

@@ -218,6 +218,10 @@ mod tests {
         assert_eq!(by_count(0.83, 0.60, true), Verdict::Magnitude);
         assert_eq!(by_count(0.83, 1.0, true), Verdict::Misses);
         assert_eq!(by_count(2.0, 2.3, true), Verdict::Magnitude);
+        // A few hundredths are an effect of a count; one is none.
+        assert_eq!(by_count(0.83, 0.97, true), Verdict::Magnitude);
+        assert_eq!(by_count(0.83, 0.99, true), Verdict::Misses);
+        assert_eq!(by_count(1.0, 1.2, true), Verdict::Misses);
         // A plain count has no direction.
         assert_eq!(by_count(12.0, 0.0, false), Verdict::Magnitude);
         assert_eq!(by_count(0.0, 0.0, false), Verdict::Same);

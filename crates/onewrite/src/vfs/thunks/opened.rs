@@ -41,6 +41,11 @@ unsafe extern "C" fn opened(
             let mut file: *mut sqlite3_file = ptr::null_mut();
             let found = (&raw mut file).cast();
             let code = (api.file_control)(db, c"main".as_ptr(), ffi::FCNTL_DATABASE, found);
+            // Only what this returns gets to `sqlite3_open`.
+            if matches!(code, ffi::SQLITE_NOMEM | ffi::SQLITE_IOERR_NOMEM) {
+                return ffi::SQLITE_NOMEM;
+            }
+            // The file is of another VFS, or of one over ours that does not pass the question on.
             if code != SQLITE_OK || file.is_null() {
                 return SQLITE_OK;
             }
