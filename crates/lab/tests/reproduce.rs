@@ -1,9 +1,11 @@
 //! `onewrite-lab reproduce` as a user runs it, on a small scale.
 
 mod common;
+mod printed;
 
 use common::{can_make, onewrite_lab, text};
 use onewrite_iotrace::scratch::FileSystem;
+use printed::{figures, ours, row};
 use serde_json::Value;
 
 /// The document of one run on a scratch ext4 file system; `None` if that cannot be made.
@@ -17,25 +19,6 @@ fn document(args: &[&str]) -> Option<Value> {
     let document: Value = serde_json::from_slice(&output.stdout).expect("one JSON document");
     assert!(document["failed"].as_array().is_some_and(Vec::is_empty));
     Some(document)
-}
-
-fn figures(document: &Value) -> &[Value] {
-    document["figures"].as_array().expect("figures")
-}
-
-/// The row with this name and quantity.
-fn row<'a>(figure: &'a Value, name: &str, quantity: &str) -> &'a Value {
-    let rows = figure["rows"].as_array().expect("rows");
-    rows.iter()
-        .find(|row| row["name"] == name && row["quantity"] == quantity)
-        .unwrap_or_else(|| panic!("no {name}, {quantity}: {figure}"))
-}
-
-fn ours(figure: &Value, name: &str, quantity: &str) -> f64 {
-    let row = row(figure, name, quantity);
-    row["ours"]
-        .as_f64()
-        .unwrap_or_else(|| panic!("not measured: {row}"))
 }
 
 /// Every row is complete. A counted row that differs has a reason that the check confirmed.

@@ -1,9 +1,11 @@
 //! `onewrite-lab reproduce xftl` as a user runs it, on small devices.
 
 mod common;
+mod printed;
 
 use common::{can_make, onewrite_lab, text};
 use onewrite_iotrace::scratch::FileSystem;
+use printed::{figures, ours, row};
 use serde_json::Value;
 
 /// The document of X-FTL's figures.
@@ -11,25 +13,6 @@ fn xftl(args: &[&str]) -> Value {
     let output = onewrite_lab("reproduce", &[&["xftl", "--json"], args].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("one JSON document")
-}
-
-fn figures(document: &Value) -> &[Value] {
-    document["figures"].as_array().expect("figures")
-}
-
-/// The row with this name and quantity.
-fn row<'a>(figure: &'a Value, name: &str, quantity: &str) -> &'a Value {
-    let rows = figure["rows"].as_array().expect("rows");
-    rows.iter()
-        .find(|row| row["name"] == name && row["quantity"] == quantity)
-        .unwrap_or_else(|| panic!("no {name}, {quantity}: {figure}"))
-}
-
-fn ours(figure: &Value, name: &str, quantity: &str) -> f64 {
-    let row = row(figure, name, quantity);
-    row["ours"]
-        .as_f64()
-        .unwrap_or_else(|| panic!("not measured: {row}"))
 }
 
 #[test]

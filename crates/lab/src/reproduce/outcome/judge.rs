@@ -111,11 +111,9 @@ fn about(paper: f64, low: f64, high: f64) -> Verdict {
     };
     let (least, most) = (effect * (1.0 - NEAR_EFFECT), effect * (1.0 + NEAR_EFFECT));
     match (low, high) {
-        // The other direction.
-        _ if high < 0.0 => Verdict::Misses,
         _ if low > 0.0 && high >= least && low <= most => Verdict::Same,
         _ if low > 0.0 => Verdict::Magnitude,
-        // The rounds allow no effect, or the other direction, and nothing like the paper's.
+        // The other direction, or no effect: nothing like the paper's.
         _ if high < least => Verdict::Misses,
         _ => Verdict::Undecided,
     }
