@@ -15,7 +15,13 @@ use crate::waits::{DATABASE_LOCK, Try, try_times};
 sync::thread_local! {
     /// The connection that converts must not itself be converted.
     static CONVERTING: Cell<bool> = const { Cell::new(false) };
+    /// While this thread ends a guard.
+    static ENDING: Cell<Option<Left>> = const { Cell::new(None) };
 }
+
+/// Whether the connection that was to end a guard has left it.
+#[derive(Clone, Copy)]
+struct Left(bool);
 
 /// Whether this thread is opening a database in order to convert it.
 pub fn is_converting() -> bool {
@@ -98,30 +104,42 @@ pub fn while_a_writer_is_open(
     done.unwrap_or(false)
 }
 
-/// Ends the guard of a database that a connection which cannot write has left as the last one. A
-/// connection that can write opens and closes the database for that. If there is none, the database
-/// stays guarded.
+/// Ends the guard of a database that its last connection could not end: it cannot write, or others
+/// closed at the same moment. A connection that can write opens and closes the database for that, and
+/// again if others close just then, too. If no connection can write, the database stays guarded.
 pub fn end_guard(host: &'static Host, paths: &Paths) {
-    let outer = CONVERTING.with(|it| it.replace(true));
-    let ended = host::with_connection(host, &paths.database, super::VFS_NAME, |query| {
-        // SQLite silently opens a file that it may not write as read-only.
-        query("BEGIN IMMEDIATE")?;
-        query("ROLLBACK").map(drop)
-    });
-    CONVERTING.with(|it| it.set(outer));
-    let Err(e) = ended else { return };
-    if e.code & 0xff == ffi::SQLITE_BUSY {
-        // Another connection uses it, and will end the guard.
-        return;
+    if ENDING.with(Cell::get).is_some() {
+        // The caller below tries again.
+        return ENDING.with(|it| it.set(Some(Left(true))));
     }
+    let ended = in_our_own_connection(|| {
+        try_times(&DATABASE_LOCK, |_| {
+            ENDING.with(|it| it.set(Some(Left(false))));
+            let ended = host::with_connection(host, &paths.database, super::VFS_NAME, |query| {
+                // SQLite silently opens a file that it may not write as read-only.
+                query("BEGIN IMMEDIATE")?;
+                query("ROLLBACK").map(drop)
+            });
+            match (ended, ENDING.with(Cell::take)) {
+                (Err(e), _) if e.code & 0xff != ffi::SQLITE_BUSY => Err(e),
+                (_, Some(Left(true))) => Ok(Try::Later),
+                // If it was busy, another connection uses it, and will end the guard.
+                _ => Ok(Try::Done(())),
+            }
+        })
+    });
+    let why = match ended {
+        Ok(Some(())) => return,
+        Ok(None) => "others closed it each time".to_owned(),
+        Err(e) => e.message,
+    };
     let database = paths.database.display();
     host::log(
         ffi::SQLITE_WARNING,
         &format!(
             "{database}: other SQLite programs cannot open this database yet. Its newest transactions are \
-             in its log, and this connection could not write ({}). Run \"onewrite detach {database}\", or \
-             open and close the database through onewrite as a user that can write it",
-            e.message
+             in its log, and this connection could not end that ({why}). Run \"onewrite detach \
+             {database}\", or open and close the database through onewrite as a user that can write it"
         ),
     );
 }

@@ -6,10 +6,10 @@ use super::header::{Header, READ_VERSION_AT, WAL_VERSION, clear, guarded_by};
 use super::host::Connection;
 use super::inner::LockLevel;
 use super::{convert, ffi};
-use crate::log::shared::Shared;
-use std::sync::Arc;
-
+use crate::commit::SharedLog;
 use crate::log::LogError;
+use crate::log::shared::Shared;
+use crate::storage::{Access, Create, DirectIo, LockByte, LockKind, LogFile};
 use crate::waits::{DATABASE_LOCK, Try, try_times};
 
 impl Database {
@@ -93,27 +93,44 @@ impl Database {
         }
     }
 
-    /// Called with the last lock: the log now belongs to other connections, or to none. A
-    /// connection that cannot write could not end the guard.
-    pub fn let_go_of_log(&self) {
-        let only_reads = self.read_only || self.may_not_write_log();
-        let log = self.log.replace(None);
-        if only_reads && !convert::is_converting() {
-            self.guard
-                .left_guarded
-                .replace(log.filter(|log| log.id().is_some()));
+    /// EXCLUSIVE is not granted. SQLite may have asked for it to close the database as the last one.
+    pub fn note_refusal(&self) {
+        let is_ours = |log: &SharedLog| {
+            log.mode().is_guarded() && log.file().is_of_this_process() && log.poisoned().is_none()
+        };
+        if self.closes() && self.log().is_some_and(|log| is_ours(&log)) {
+            self.guard.was_not_last.set(true);
         }
     }
 
-    /// Called before the file is closed. Whether this connection, which cannot write, leaves a
-    /// guarded database that no other connection uses. If another one does, that one ends the
-    /// guard.
-    pub fn must_end_guard(&self) -> bool {
-        let Some(log) = self.guard.left_guarded.take() else {
-            return false;
+    /// Called with the last lock: the log now belongs to other connections, or to none. Only the last
+    /// connection ends the guard, and only if it can write.
+    pub fn let_go_of_log(&self) {
+        let was_not_last = self.guard.was_not_last.take();
+        let only_reads = self.read_only || self.may_not_write_log();
+        let Some(log) = self.log.replace(None) else {
+            return;
         };
-        let used_here = Arc::strong_count(&log) > 1;
-        !used_here && !log.is_used_elsewhere().unwrap_or(true)
+        let could_not = was_not_last || (only_reads && !convert::is_converting());
+        self.guard.left_guarded.set(could_not && log.id().is_some());
+    }
+
+    /// Called before the file is closed. Whether this connection leaves a guarded database that no
+    /// other connection uses. Every connection lets go of its log before it looks, so of those that
+    /// close at once the last one finds nobody. If another one uses it, that one ends the guard.
+    pub fn must_end_guard(&self) -> bool {
+        if !self.guard.left_guarded.take() || self.has_moved() {
+            return false;
+        }
+        let path = &self.paths.log;
+        let log = LogFile::open(path, Create::Never, Access::ReadOnly, DirectIo::Never);
+        let is_used =
+            log.and_then(|log| log.is_locked_by_other(LockByte::Presence, LockKind::Exclusive));
+        let is_guarded = || {
+            self.read_header()
+                .is_ok_and(|header| header.is_some_and(|header| guarded_by(&header).is_some()))
+        };
+        !is_used.unwrap_or(true) && is_guarded()
     }
 
     /// Removes the file that remembers a mode which this connection does not use. Another process

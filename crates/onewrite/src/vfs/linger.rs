@@ -195,7 +195,7 @@ impl Database {
     /// EXCLUSIVE is asked for. Whether that is because the connection closes: no statement runs then, no
     /// transaction is open, and the log still is. With `locking_mode=EXCLUSIVE` SQLite asks before it
     /// opens the log, or in a transaction.
-    fn closes(&self) -> bool {
+    pub(super) fn closes(&self) -> bool {
         let connection = self.connection.get();
         self.lock.get() == LockLevel::SHARED
             && self.writer.borrow().is_some()

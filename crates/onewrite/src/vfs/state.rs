@@ -3,9 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
-use std::sync::Arc;
 
-use crate::commit::SharedLog;
 use crate::mode::{JournalMode, UpgradeOfWal};
 use crate::sync::Instant;
 use crate::wal::IndexView;
@@ -53,8 +51,10 @@ pub struct GuardState {
     pub must_look_again: Cell<bool>,
     /// When the connection last found that the database is the one that the log belongs to.
     pub looked: Cell<Option<Instant>>,
-    /// The log of a guarded database that this connection, which cannot write, has released.
-    pub left_guarded: RefCell<Option<Arc<SharedLog>>>,
+    /// Whether SQLite was refused EXCLUSIVE when it closed the database: it was not the last then.
+    pub was_not_last: Cell<bool>,
+    /// Whether this connection has released a log without ending the guard, which it could not do.
+    pub left_guarded: Cell<bool>,
     /// The new name of a removed database's log that was set aside.
     pub set_aside: RefCell<Option<String>>,
     /// The error of SQLite's "deletion" of the log: SQLite ignores it, but a pragma must report it.

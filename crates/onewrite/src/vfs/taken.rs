@@ -122,19 +122,27 @@ impl Database {
     /// `xLock` above SHARED.
     pub fn lock_further(&self, level: LockLevel) -> c_int {
         if level == LockLevel::EXCLUSIVE {
-            if self.is_of_the_background() || self.leaves_the_end_to_others() || self.lingers_on() {
+            if self.is_of_the_background() || self.lingers_on() {
                 // The database is not closed with this connection.
+                return ffi::SQLITE_BUSY;
+            }
+            if self.leaves_the_end_to_others() {
+                self.note_refusal();
                 return ffi::SQLITE_BUSY;
             }
             self.before_exclusive();
         }
         let code = self.inner.lock(level);
         if code != ffi::SQLITE_OK {
+            if level == LockLevel::EXCLUSIVE {
+                self.note_refusal();
+            }
             return code;
         }
         let was = self.lock.get();
         if level == LockLevel::EXCLUSIVE && was == LockLevel::SHARED {
             if let Err(code) = self.check_exclusive() {
+                self.note_refusal();
                 self.inner.unlock(was);
                 return code;
             }
