@@ -4,11 +4,14 @@
 //! the runs of a round alike, so each round gives one ratio. [`Interval`] is `compare`'s statistic.
 //! Rounds are added until no row is open, as in `compare` and `matrix`.
 
-use onewrite_cli::compare::paired::Interval;
+use std::time::{Duration, Instant};
+
+use onewrite_cli::compare::paired::{Interval, Looks};
+use onewrite_cli::compare::report::Run;
 
 use super::experiment::{Experiment, Trial};
 use super::outcome::Row;
-use onewrite_cli::compare::report::Run;
+use super::{counted, spoken};
 
 /// One ratio from each round, and the trials that it was made from.
 #[derive(Clone, Debug)]
@@ -41,7 +44,11 @@ impl Experiment<'_> {
         let (mut wanted, mut known) = (different(trials), Vec::new());
         for round in 1..=looks.most() {
             if self.together(&wanted).count() < round as usize {
+                let begun = Instant::now();
                 self.round(&wanted)?;
+                if round == 1 {
+                    self.announce(&looks, begun.elapsed());
+                }
             }
             let Some(error) = looks.look(round, round == looks.most()) else {
                 continue;
@@ -54,8 +61,26 @@ impl Experiment<'_> {
             if wanted.is_empty() {
                 break;
             }
+            let open = known.iter().filter(|row| row.is_open()).count();
+            let ratios = counted(open, "ratio");
+            let line = format!("onewrite: {ratios} undecided after round {round}");
+            self.progress().tell(&line);
         }
         Ok(known)
+    }
+
+    /// Says how long the rounds take. What was expected is a guess at the device.
+    fn announce(&self, looks: &Looks, round: Duration) {
+        let (least, most) = (looks.next(), looks.most());
+        let (shortest, longest) = (spoken(round * least), spoken(round * most));
+        let line = match least < most {
+            true => format!("{least} to {most} rounds decide this figure: {shortest} to {longest}"),
+            false => format!(
+                "{} of this figure: {longest}",
+                counted(most as usize, "round")
+            ),
+        };
+        self.progress().tell(&format!("onewrite: {line}"));
     }
 
     /// A ratio of each round in which all of these trials ran. `ratio` gets the runs in the order of
