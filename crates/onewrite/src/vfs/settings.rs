@@ -18,11 +18,11 @@ use crate::log::Log;
 use crate::mode::policy::LAYOUTS;
 use crate::mode::words::{OFF, ON, Word, listed};
 use crate::mode::{
-    CheckpointPolicy, Compression, Differences, Floor, Goal, InitPolicy, JournalMode, Layout,
-    Linger, Region, StallLimit, SyncPolicy,
+    CheckpointPolicy, Compression, Differences, Floor, Goal, GroupSynch, InitPolicy, JournalMode,
+    Layout, Linger, Region, StallLimit, SyncPolicy,
 };
 use crate::storage::DirectIo;
-use choice::{Choice, Groups, Lingers, Regions, Stalls, Takes};
+use choice::{Choice, Optional, Takes};
 use wanted::UPGRADE_IN_URI;
 pub(super) use wanted::{check_modes, is_set, mode_of_uri, upgrade_of_uri, wanted_mode};
 
@@ -194,7 +194,14 @@ pub static SETTINGS: [Setting; 16] = [
     Setting {
         pragma: "onewrite_group_synch",
         help: "whether a COMMIT returns before its write; a crash can lose these commits",
-        takes: &Groups,
+        takes: &Optional {
+            none: ("off", "every COMMIT writes"),
+            form: GroupSynch::FORM,
+            parse: GroupSynch::parse,
+            get: |settings| settings.commit.group_synch,
+            put: |settings, group| settings.commit.group_synch = group,
+            check: |setting, database| setting.only_in_its_modes(database, no_group_synch_in),
+        },
         in_environment: false,
         shapes_log: false,
         modes: JournalMode::may_defer_durability,
@@ -271,7 +278,14 @@ pub static SETTINGS: [Setting; 16] = [
     Setting {
         pragma: "onewrite_region",
         help: "the consecutive blocks that a log takes after a checkpoint, with checkpoint `forward`",
-        takes: &Regions,
+        takes: &Optional {
+            none: (Region::AUTO, "24 MiB at the end of the log, made once"),
+            form: Region::FORM,
+            parse: Region::parse,
+            get: |settings| settings.region,
+            put: |settings, region| settings.region = region,
+            check: |setting, database| setting.only_in_its_modes(database, no_remapping_in),
+        },
         in_environment: true,
         shapes_log: false,
         modes: |mode| mode.may_have(Layout::Gathered),
@@ -302,7 +316,14 @@ pub static SETTINGS: [Setting; 16] = [
     Setting {
         pragma: "onewrite_linger",
         help: "when the database is closed: the process may keep it open after its last connection",
-        takes: &Lingers,
+        takes: &Optional {
+            none: ("off", "with its last connection"),
+            form: Linger::FORM,
+            parse: Linger::parse,
+            get: |settings| settings.linger,
+            put: |settings, linger| settings.linger = linger,
+            check: |setting, database| setting.only_in_its_modes(database, no_linger_in),
+        },
         in_environment: true,
         shapes_log: false,
         modes: JournalMode::is_guarded,
@@ -385,7 +406,14 @@ pub static SETTINGS: [Setting; 16] = [
     Setting {
         pragma: "onewrite_stall_log",
         help: "from which time on a commit writes an event that says what it waited for",
-        takes: &Stalls,
+        takes: &Optional {
+            none: ("off", "no commit writes an event"),
+            form: StallLimit::FORM,
+            parse: StallLimit::parse,
+            get: |settings| settings.stall_log,
+            put: |settings, limit| settings.stall_log = limit,
+            check: |_, _| Ok(()),
+        },
         in_environment: true,
         shapes_log: false,
         modes: any_mode,

@@ -1,9 +1,9 @@
 //! The kinds of values that a setting takes.
 
 use super::super::database::Database;
-use super::{Setting, Settings, no_group_synch_in, no_linger_in, no_remapping_in};
-use crate::mode::words::{Word, value_of, word_for};
-use crate::mode::{GroupSynch, Linger, Region, StallLimit};
+use super::{Setting, Settings};
+use crate::mode::words::{UnknownWord, Word, value_of, word_for};
+use std::fmt::Display;
 
 /// The values of a setting, and the field of [`Settings`] that holds them.
 pub(super) trait Takes: Sync {
@@ -60,17 +60,27 @@ impl<T: Copy + PartialEq + Sync> Takes for Choice<T> {
     }
 }
 
-/// The bounds of group synch, or `off`.
-pub(super) struct Groups;
+/// A value of some form, or the word for none.
+pub(super) struct Optional<T: 'static> {
+    /// The word for none, and its meaning.
+    pub none: (&'static str, &'static str),
+    /// The form of a value, and its meaning.
+    pub form: (&'static str, &'static str),
+    pub parse: fn(&str) -> Result<Option<T>, UnknownWord>,
+    pub get: fn(&Settings) -> Option<T>,
+    pub put: fn(&mut Settings, Option<T>),
+    /// Whether the database can take a value now.
+    pub check: fn(&Setting, &Database) -> Result<(), String>,
+}
 
-impl Takes for Groups {
+impl<T: Display> Takes for Optional<T> {
     fn values(&self) -> Vec<(&'static str, &'static str)> {
-        vec![("off", "every COMMIT writes"), GroupSynch::FORM]
+        vec![self.none, self.form]
     }
 
     fn printed(&self, settings: &Settings) -> String {
-        let group = settings.commit.group_synch;
-        group.map_or("off".to_owned(), |group| group.to_string())
+        let value = (self.get)(settings);
+        value.map_or(self.none.0.to_owned(), |value| value.to_string())
     }
 
     fn put(
@@ -80,95 +90,11 @@ impl Takes for Groups {
         mut settings: Settings,
         said: &str,
     ) -> Result<Settings, String> {
-        let group = GroupSynch::parse(said).map_err(|e| setting.named(&e.to_string()))?;
-        if group.is_some() {
-            setting.only_in_its_modes(database, no_group_synch_in)?;
+        let value = (self.parse)(said).map_err(|e| setting.named(&e.to_string()))?;
+        if value.is_some() {
+            (self.check)(setting, database)?;
         }
-        settings.commit.group_synch = group;
-        Ok(settings)
-    }
-}
-
-/// The time from which a commit counts as slow, or `off`.
-pub(super) struct Stalls;
-
-impl Takes for Stalls {
-    fn values(&self) -> Vec<(&'static str, &'static str)> {
-        vec![("off", "no commit writes an event"), StallLimit::FORM]
-    }
-
-    fn printed(&self, settings: &Settings) -> String {
-        let limit = settings.stall_log;
-        limit.map_or("off".to_owned(), |limit| limit.to_string())
-    }
-
-    fn put(
-        &self,
-        setting: &Setting,
-        _database: &Database,
-        mut settings: Settings,
-        said: &str,
-    ) -> Result<Settings, String> {
-        settings.stall_log = StallLimit::parse(said).map_err(|e| setting.named(&e.to_string()))?;
-        Ok(settings)
-    }
-}
-
-/// The size of a log's region, or `auto`.
-pub(super) struct Regions;
-
-impl Takes for Regions {
-    fn values(&self) -> Vec<(&'static str, &'static str)> {
-        let own = "24 MiB at the end of the log, made once";
-        vec![(Region::AUTO, own), Region::FORM]
-    }
-
-    fn printed(&self, settings: &Settings) -> String {
-        let region = settings.region;
-        region.map_or(Region::AUTO.to_owned(), |region| region.to_string())
-    }
-
-    fn put(
-        &self,
-        setting: &Setting,
-        database: &Database,
-        mut settings: Settings,
-        said: &str,
-    ) -> Result<Settings, String> {
-        let region = Region::parse(said).map_err(|e| setting.named(&e.to_string()))?;
-        if region.is_some() {
-            setting.only_in_its_modes(database, no_remapping_in)?;
-        }
-        settings.region = region;
-        Ok(settings)
-    }
-}
-
-/// The time for which a database stays open after its last connection, or `off`.
-pub(super) struct Lingers;
-
-impl Takes for Lingers {
-    fn values(&self) -> Vec<(&'static str, &'static str)> {
-        vec![("off", "with its last connection"), Linger::FORM]
-    }
-
-    fn printed(&self, settings: &Settings) -> String {
-        let linger = settings.linger;
-        linger.map_or("off".to_owned(), |linger| linger.to_string())
-    }
-
-    fn put(
-        &self,
-        setting: &Setting,
-        database: &Database,
-        mut settings: Settings,
-        said: &str,
-    ) -> Result<Settings, String> {
-        let linger = Linger::parse(said).map_err(|e| setting.named(&e.to_string()))?;
-        if linger.is_some() {
-            setting.only_in_its_modes(database, no_linger_in)?;
-        }
-        settings.linger = linger;
+        (self.put)(&mut settings, value);
         Ok(settings)
     }
 }
