@@ -69,7 +69,7 @@ impl Experiment<'_> {
         Ok(known)
     }
 
-    /// Says how long the rounds take. What was expected is a guess at the device.
+    /// Says how long the rounds take. The first estimate knows only the raw rate of the device.
     fn announce(&self, looks: &Looks, round: Duration) {
         let (least, most) = (looks.next(), looks.most());
         let (shortest, longest) = (spoken(round * least), spoken(round * most));
