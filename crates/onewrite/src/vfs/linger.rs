@@ -5,7 +5,7 @@
 //! guard. Instead, an idle connection of our own is opened, or given more time. One thread closes
 //! these connections when their time is over; their close then does what the last close does.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs;
 use std::mem;
 use std::os::unix::fs::MetadataExt;
@@ -158,6 +158,18 @@ pub fn counts() -> Counts {
     }
 }
 
+sync::thread_local! {
+    /// Whether this thread closes one of these connections.
+    static CLOSES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A connection that ends the guard for this one does not wait for it (`await_lingering`).
+fn close_one(connection: OwnConnection) {
+    let outer = CLOSES.with(|it| it.replace(true));
+    convert::in_our_own_connection(|| drop(connection));
+    CLOSES.with(|it| it.set(outer));
+}
+
 /// Closes those connections in this thread, and waits for those that another thread opens or closes.
 fn close(is_meant: impl Fn(&Kept) -> bool) -> MutexGuard<'static, State> {
     let mut state = state();
@@ -167,7 +179,7 @@ fn close(is_meant: impl Fn(&Kept) -> bool) -> MutexGuard<'static, State> {
             Phase::Open(connection) => {
                 CLOSINGS.fetch_add(1, Ordering::AcqRel);
                 drop(state);
-                convert::in_our_own_connection(|| drop(connection));
+                close_one(connection);
                 let mut state = self::state();
                 state.remove(number);
                 state
@@ -319,7 +331,7 @@ impl Database {
     /// have EXCLUSIVE. And one may keep another file open that had this name before. Returns
     /// [`closings`].
     pub fn await_lingering(&self) -> u64 {
-        let is_own = self.serves(Service::Lingers);
+        let is_own = self.serves(Service::Lingers) || CLOSES.with(Cell::get);
         if COUNT.load(Ordering::Acquire) > 0 && !is_own {
             let file = self.file();
             drop(close(|kept| {
