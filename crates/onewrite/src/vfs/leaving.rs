@@ -93,12 +93,14 @@ impl Database {
         }
     }
 
-    /// EXCLUSIVE is not granted. SQLite may have asked for it to close the database as the last one.
+    /// EXCLUSIVE is not granted. SQLite may have asked for it to close the database as the last one: with
+    /// the connection, or in `DETACH`, which is a statement that does not write.
     pub fn note_refusal(&self) {
         let is_ours = |log: &SharedLog| {
             log.mode().is_guarded() && log.file().is_of_this_process() && log.poisoned().is_none()
         };
-        if self.closes() && self.log().is_some_and(|log| is_ours(&log)) {
+        let closes = self.ends_its_log() && !self.is_leaving_a_log();
+        if closes && self.log().is_some_and(|log| is_ours(&log)) {
             self.guard.was_not_last.set(true);
         }
     }
