@@ -104,6 +104,14 @@ pub fn is_byte_locked(file: impl AsFd, offset: i32) -> io::Result<bool> {
     ofd_lock(file.as_fd(), OfdCommand::Get, OfdType::Write, offset)
 }
 
+/// Whether any process has this log open. It may be open for reading only, and nothing is locked.
+///
+/// # Errors
+/// Those of fcntl(2).
+pub fn is_present(log: impl AsFd) -> io::Result<bool> {
+    is_byte_locked(log, LockByte::Presence.offset())
+}
+
 /// The path of the file in which a log's writers exclude each other.
 #[must_use]
 pub fn lock_path(log: &Path) -> PathBuf {

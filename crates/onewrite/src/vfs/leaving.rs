@@ -1,6 +1,7 @@
 //! Leaving a mode with a log: the log is given up, the guard is cleared, and the remembered mode is
 //! removed. The interleavings: `docs/durability.md`, M1 to M6.
 
+use super::companion::open_companion;
 use super::database::{Database, Switch};
 use super::header::{Header, READ_VERSION_AT, WAL_VERSION, clear, guarded_by};
 use super::host::Connection;
@@ -9,7 +10,7 @@ use super::{convert, ffi};
 use crate::commit::SharedLog;
 use crate::log::LogError;
 use crate::log::shared::Shared;
-use crate::storage::{Access, Create, DirectIo, LockByte, LockKind, LogFile};
+use crate::storage::is_present;
 use crate::waits::{DATABASE_LOCK, Try, try_times};
 
 impl Database {
@@ -93,12 +94,14 @@ impl Database {
         }
     }
 
-    /// EXCLUSIVE is not granted. SQLite may have asked for it to close the database as the last one.
+    /// EXCLUSIVE is not granted. SQLite may have asked for it to close the database as the last one: with
+    /// the connection, or in `DETACH`, which is a statement that does not write.
     pub fn note_refusal(&self) {
         let is_ours = |log: &SharedLog| {
             log.mode().is_guarded() && log.file().is_of_this_process() && log.poisoned().is_none()
         };
-        if self.closes() && self.log().is_some_and(|log| is_ours(&log)) {
+        let closes = self.ends_its_log() && !self.is_leaving_a_log();
+        if closes && self.log().is_some_and(|log| is_ours(&log)) {
             self.guard.was_not_last.set(true);
         }
     }
@@ -122,15 +125,13 @@ impl Database {
         if !self.guard.left_guarded.take() || self.has_moved() {
             return false;
         }
-        let path = &self.paths.log;
-        let log = LogFile::open(path, Create::Never, Access::ReadOnly, DirectIo::Never);
-        let is_used =
-            log.and_then(|log| log.is_locked_by_other(LockByte::Presence, LockKind::Exclusive));
+        let log = open_companion(&self.paths.log).ok().flatten();
+        let is_unused = log.is_some_and(|log| is_present(log).is_ok_and(|present| !present));
         let is_guarded = || {
             self.read_header()
                 .is_ok_and(|header| header.is_some_and(|header| guarded_by(&header).is_some()))
         };
-        !is_used.unwrap_or(true) && is_guarded()
+        is_unused && is_guarded()
     }
 
     /// Removes the file that remembers a mode which this connection does not use. Another process

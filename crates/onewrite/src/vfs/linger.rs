@@ -5,7 +5,7 @@
 //! guard. Instead, an idle connection of our own is opened, or given more time. One thread closes
 //! these connections when their time is over; their close then does what the last close does.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs;
 use std::mem;
 use std::os::unix::fs::MetadataExt;
@@ -158,6 +158,18 @@ pub fn counts() -> Counts {
     }
 }
 
+sync::thread_local! {
+    /// Whether this thread closes one of these connections.
+    static CLOSES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A connection that ends the guard for this one does not wait for it (`await_lingering`).
+fn close_one(connection: OwnConnection) {
+    let outer = CLOSES.with(|it| it.replace(true));
+    convert::in_our_own_connection(|| drop(connection));
+    CLOSES.with(|it| it.set(outer));
+}
+
 /// Closes those connections in this thread, and waits for those that another thread opens or closes.
 fn close(is_meant: impl Fn(&Kept) -> bool) -> MutexGuard<'static, State> {
     let mut state = state();
@@ -167,7 +179,7 @@ fn close(is_meant: impl Fn(&Kept) -> bool) -> MutexGuard<'static, State> {
             Phase::Open(connection) => {
                 CLOSINGS.fetch_add(1, Ordering::AcqRel);
                 drop(state);
-                convert::in_our_own_connection(|| drop(connection));
+                close_one(connection);
                 let mut state = self::state();
                 state.remove(number);
                 state
@@ -195,13 +207,17 @@ impl Database {
     /// EXCLUSIVE is asked for. Whether that is because the connection closes: no statement runs then, no
     /// transaction is open, and the log still is. With `locking_mode=EXCLUSIVE` SQLite asks before it
     /// opens the log, or in a transaction.
-    pub(super) fn closes(&self) -> bool {
+    fn closes(&self) -> bool {
         let connection = self.connection.get();
+        self.ends_its_log() && connection.is_some_and(|connection| !connection.is_running())
+    }
+
+    /// As `closes`. The connection may also close this database alone (`DETACH`), or leave the mode.
+    pub(super) fn ends_its_log(&self) -> bool {
         self.lock.get() == LockLevel::SHARED
             && self.writer.borrow().is_some()
             && !self.held.read.get()
             && !self.held.write.get()
-            && connection.is_some_and(|connection| !connection.is_running())
     }
 
     /// EXCLUSIVE is asked for. Whether the connection only closes, and the process keeps the database
@@ -319,7 +335,7 @@ impl Database {
     /// have EXCLUSIVE. And one may keep another file open that had this name before. Returns
     /// [`closings`].
     pub fn await_lingering(&self) -> u64 {
-        let is_own = self.serves(Service::Lingers);
+        let is_own = self.serves(Service::Lingers) || CLOSES.with(Cell::get);
         if COUNT.load(Ordering::Acquire) > 0 && !is_own {
             let file = self.file();
             drop(close(|kept| {

@@ -122,11 +122,11 @@ impl Database {
     /// `xLock` above SHARED.
     pub fn lock_further(&self, level: LockLevel) -> c_int {
         if level == LockLevel::EXCLUSIVE {
-            if self.is_of_the_background() || self.lingers_on() {
-                // The database is not closed with this connection.
+            if self.is_of_the_background() {
                 return ffi::SQLITE_BUSY;
             }
-            if self.leaves_the_end_to_others() {
+            if self.lingers_on() || self.leaves_the_end_to_others() {
+                // The database is not closed with this connection, unless the other closes now, too.
                 self.note_refusal();
                 return ffi::SQLITE_BUSY;
             }

@@ -1,6 +1,8 @@
 //! Connections that close at the same moment: SQLite refuses EXCLUSIVE to each of them, because the
 //! others still have the database open. None is the last one then, as SQLite sees it.
 
+use rusqlite::Connection;
+
 use super::{MODES, Mode, open, open_in, outcome, sql, stock};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -17,6 +19,19 @@ fn assert_is_stock(path: &Path, rows: usize, mode: Mode) {
     assert_eq!(found, rows.to_string(), "{mode:?}");
 }
 
+/// Does it with all of them at the same moment.
+fn at_once(open: Vec<Connection>, work: impl Fn(Connection) + Sync) {
+    let ready = Barrier::new(open.len());
+    std::thread::scope(|scope| {
+        for db in open {
+            scope.spawn(|| {
+                ready.wait();
+                work(db);
+            });
+        }
+    });
+}
+
 #[test]
 fn connections_that_close_at_once_leave_a_stock_database() {
     for mode in MODES {
@@ -31,15 +46,32 @@ fn connections_that_close_at_once_leave_a_stock_database() {
                 assert_eq!(sql(db, "SELECT count(*) FROM t"), (round - 1).to_string());
             }
             sql(&open[0], "INSERT INTO t VALUES(1)");
-            let ready = Barrier::new(AT_ONCE);
-            std::thread::scope(|scope| {
-                for db in open {
-                    scope.spawn(|| {
-                        ready.wait();
-                        drop(db);
-                    });
-                }
-            });
+            at_once(open, drop);
+            assert_is_stock(&path, round, mode);
+        }
+    }
+}
+
+#[test]
+fn connections_that_detach_at_once_leave_a_stock_database() {
+    for mode in MODES {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("db");
+        let db = open_in(&path, mode);
+        sql(&db, "CREATE TABLE t(x)");
+        drop(db);
+        let attached = || {
+            let db = open(Path::new(":memory:"));
+            sql(&db, &format!("ATTACH '{}' AS a", path.display()));
+            db
+        };
+        for round in 1..=ROUNDS {
+            let open: Vec<_> = (0..AT_ONCE).map(|_| attached()).collect();
+            for db in &open {
+                assert_eq!(sql(db, "SELECT count(*) FROM a.t"), (round - 1).to_string());
+            }
+            sql(&open[0], "INSERT INTO a.t VALUES(1)");
+            at_once(open, |db| drop(sql(&db, "DETACH a")));
             assert_is_stock(&path, round, mode);
         }
     }

@@ -2,6 +2,7 @@
 //! VFS between ours and SQLite's own counts what happens to each database.
 #![allow(unsafe_code)]
 
+mod at_once;
 #[path = "../process/children.rs"]
 mod children;
 mod processes;

@@ -221,10 +221,12 @@ pass_to_inner! {
 unsafe extern "C" fn db_close(file: *mut sqlite3_file) -> c_int {
     shielded(|| {
         // SAFETY: SQLite closes a file once, after its log.
-        let database = unsafe { Box::from_raw((*file.cast::<DatabaseFile>()).database) };
+        let mut database = unsafe { Box::from_raw((*file.cast::<DatabaseFile>()).database) };
         host::enter(database.host);
         names::forget(&raw const *database);
         database.end_turn();
+        // It no longer has that log open, and must not find itself.
+        database.served = None;
         let left_guarded = database.must_end_guard();
         let code = database.inner.close();
         if left_guarded {
