@@ -282,6 +282,11 @@ proc file {what args} {
     attributes {
       set log [log_for $name]
       if {$log ne ""} {set args [lreplace $args 0 0 $log]}
+      if {[lindex $args 2] eq "0000"} {set ::denied($name) 1}
+    }
+    writable {
+      # Transactional files have no permissions, and a test ends if it may write where it should not.
+      if {[info exists ::denied($name)]} {return 0}
     }
     copy {
       if {![info exists ::env(SQLITE_TESTS_DIRECT)]} {
@@ -290,6 +295,7 @@ proc file {what args} {
     }
     delete {
       foreach name $args {
+        unset -nocomplain ::denied($name)
         if {![ends_with -wal $name]} {continue}
         set database [database_of $name]
         if {![file_of_tcl exists $database-onewrite]} {continue}

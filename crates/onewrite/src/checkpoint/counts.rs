@@ -34,6 +34,10 @@ pub struct Counts {
     pub region_bytes: u64,
     /// Bytes of blocks that were made for a region in a file of its own, the first ones included.
     pub replenished_bytes: u64,
+    /// How often a region in a file of its own could not be made, or not whole.
+    pub region_refusals: u64,
+    /// Why, the last time.
+    pub why_no_region: Option<String>,
     /// Why pages were last copied.
     pub why_not: Option<String>,
 }
@@ -99,6 +103,15 @@ impl Counters {
     pub fn count_replenished(&self, made: u64, region_bytes: u64) {
         self.with(|counts| {
             counts.replenished_bytes += made;
+            counts.region_bytes = region_bytes;
+        });
+    }
+
+    /// Notes that the region was not made, and why.
+    pub fn count_region_refusal(&self, why: &str, region_bytes: u64) {
+        self.with(|counts| {
+            counts.region_refusals += 1;
+            counts.why_no_region = Some(why.to_owned());
             counts.region_bytes = region_bytes;
         });
     }

@@ -165,7 +165,7 @@ impl SharedLog {
                 .count_replenished(made, self.log.region_bytes()),
             Err(e) => self
                 .remapped
-                .count_refusal(&format!("the region was not made: {e}")),
+                .count_region_refusal(&e.to_string(), self.log.region_bytes()),
         }
     }
 

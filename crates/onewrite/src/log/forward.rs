@@ -20,6 +20,8 @@
 use std::io;
 use std::path::Path;
 
+use rustix::io::Errno;
+
 use super::{Log, space};
 use crate::mode::{Layout, Region};
 use crate::storage::{Access, Durability, Init, LogFile, Reserve, StorageError};
@@ -149,24 +151,29 @@ impl Log {
     }
 
     /// Whether a thread has to make the region in a file of its own, whole or again. The caller's
-    /// thread does so then. Not on a nearly full file system.
+    /// thread does so then.
     pub fn lacks_reserve(&self, region: Region) -> bool {
         let ready = self.reserve.get().map_or(0, Reserve::bytes);
-        let wanted = region.bytes();
-        let free = self.file.free_space().unwrap_or(0);
-        ready < wanted
-            && free > (wanted - ready) * (LEAVES_FREE + 1)
-            && !self.is_replenishing.swap(true, Ordering::AcqRel)
+        ready < region.bytes() && !self.is_replenishing.swap(true, Ordering::AcqRel)
     }
 
     /// Makes the region whole, as long as `is_used`. Returns the bytes of new blocks. For a separate
-    /// thread, after [`Log::lacks_reserve`].
+    /// thread, after [`Log::lacks_reserve`]. A region for which a nearly full file system has no
+    /// space is given up.
     ///
     /// # Errors
     /// No space; no files without a name; an I/O error.
     pub fn replenish(&self, region: Region, is_used: impl Fn() -> bool) -> io::Result<u64> {
         let _ends = Replenishing(self);
-        if self.reserve.get().is_none() {
+        let reserve = self.reserve.get();
+        reserve.map_or(Ok(()), Reserve::free_given)?;
+        let wanted = region.bytes();
+        let lacking = wanted.saturating_sub(reserve.map_or(0, Reserve::bytes));
+        if self.file.free_space()? <= lacking * (LEAVES_FREE + 1) {
+            self.give_reserve_up()?;
+            return Err(Errno::NOSPC.into());
+        }
+        if reserve.is_none() {
             let log = self.file.path();
             let directory = log.parent().filter(|dir| !dir.as_os_str().is_empty());
             let made = Reserve::new(directory.unwrap_or(Path::new(".")))?;
@@ -175,8 +182,34 @@ impl Log {
         }
         let reserve = self.reserve.get();
         reserve.map_or(Ok(0), |reserve| {
-            reserve.replenish(region.bytes(), self.init(), is_used)
+            reserve.replenish(wanted, self.init(), is_used)
         })
+    }
+
+    /// Makes the log longer, for which a full file system has the blocks of the region: frames need
+    /// them more.
+    pub(super) fn rather_than_region(
+        &self,
+        grow: impl Fn() -> Result<(), StorageError>,
+    ) -> Result<(), StorageError> {
+        match grow() {
+            // A flush that found no space has lost earlier writes, and is not retried.
+            Err(e) if e.is_no_space() && !e.is_of_flush() => {
+                match self.give_reserve_up().unwrap_or(false) {
+                    true => grow(),
+                    false => Err(e),
+                }
+            }
+            other => other,
+        }
+    }
+
+    /// Frees the blocks of the region in a file of its own. Returns whether there were any.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn give_reserve_up(&self) -> io::Result<bool> {
+        self.reserve.get().map_or(Ok(false), Reserve::give_up)
     }
 
     /// No thread makes the region now: a later checkpoint may begin one.

@@ -288,9 +288,9 @@ impl Log {
             return Ok(());
         }
         let (space, file) = (&self.space, &self.file);
-        let made = stall::measured(Phase::Growth, || {
-            self.initialized(|init| space.ensure(file, &self.geometry, init, patience, end))
-        });
+        let ensure =
+            || self.initialized(|init| space.ensure(file, &self.geometry, init, patience, end));
+        let made = stall::measured(Phase::Growth, || self.rather_than_region(ensure));
         self.made_ready(made)
     }
 
@@ -347,10 +347,12 @@ impl Log {
     pub fn write_beyond(
         &self,
         patience: &dyn Patience,
-        write: impl FnOnce() -> Result<(), StorageError>,
+        write: impl Fn() -> Result<(), StorageError>,
     ) -> Result<(), LogError> {
-        let beyond = || self.space.locked(&self.file, patience, write);
-        Ok(stall::measured(Phase::Growth, beyond)?)
+        let beyond = || self.space.locked(&self.file, patience, &write);
+        Ok(stall::measured(Phase::Growth, || {
+            self.rather_than_region(beyond)
+        })?)
     }
 
     /// The log's header block as it is in the file now.

@@ -227,7 +227,7 @@ fn give_permissions(fd: impl AsFd, new: NewFile, current: &Stat) {
 }
 
 /// Opens a file on a descriptor above those of stdin, stdout and stderr.
-fn open_descriptor(path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+pub(super) fn open_descriptor(path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     let fd = retry(|| rustix::fs::open(path, flags, mode))?;
     if fd.as_raw_fd() >= LEAST_DESCRIPTOR {
         return Ok(fd);

@@ -6,21 +6,25 @@
 //! So the log's blocks are consecutive for as long as the file system finds such space.
 //!
 //! One thread replenishes, and the checkpoint takes, with all writers excluded. The one changes the
-//! window's end and what is before its start, the other its start. So neither waits for the other.
+//! window's end and what is before its start, the other its start. So a checkpoint waits for no I/O
+//! of the thread.
 //!
-//! After a crash there is no such file, and its blocks are free.
+//! When the file system is full, [`Reserve::give_up`] frees all blocks: commits need them more.
+//!
+//! After a crash there is no such file, and its blocks are free. A child of fork closes its copy of
+//! the descriptor ([`Description`]), so that it does not keep the blocks.
 
-use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fdatasync};
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fdatasync, fstat};
+use rustix::io::{Errno, pwrite};
 
+use super::description::Description;
 use super::observer::{self, Call};
+use super::open::open_descriptor;
 use super::probe::FALLOC_FL_WRITE_ZEROES;
 use super::{Init, LogFile, Operation, sys};
 
@@ -30,8 +34,15 @@ const PIECE_BYTES: u64 = 1 << 20;
 /// See the module.
 #[derive(Debug)]
 pub struct Reserve {
-    file: File,
-    window: Mutex<Range<u64>>,
+    file: Description,
+    window: Mutex<Window>,
+}
+
+#[derive(Debug, Default)]
+struct Window {
+    ready: Range<u64>,
+    /// Since the last replenishing began.
+    is_given_up: bool,
 }
 
 impl Reserve {
@@ -41,28 +52,21 @@ impl Reserve {
     /// The file system has no files without a name, or an I/O error.
     pub fn new(directory: &Path) -> io::Result<Self> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let file = rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)?;
+        let file = open_descriptor(directory, flags, Mode::RUSR | Mode::WUSR)?;
         Ok(Self {
-            file: file.into(),
-            window: Mutex::new(0..0),
+            file: Description::owning(file),
+            window: Mutex::default(),
         })
     }
 
-    fn window(&self) -> Range<u64> {
-        self.window
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Range<u64>)) {
-        change(&mut self.window.lock().unwrap_or_else(PoisonError::into_inner));
+    fn window(&self) -> MutexGuard<'_, Window> {
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Bytes that are ready.
     pub fn bytes(&self) -> u64 {
-        let window = self.window();
-        window.end - window.start
+        let ready = self.window().ready.clone();
+        ready.end - ready.start
     }
 
     /// Gives the log so many bytes of consecutive blocks for those at `at`: one call, atomic and
@@ -71,44 +75,95 @@ impl Reserve {
     /// # Errors
     /// The file system has no such call, or an I/O error.
     pub fn give(&self, log: &LogFile, at: u64, bytes: u64) -> io::Result<bool> {
-        let start = self.window().start;
-        if bytes == 0 || self.bytes() < bytes {
+        // Kept during the call: nobody may free these blocks meanwhile.
+        let mut window = self.window();
+        let ready = window.ready.clone();
+        if bytes == 0 || ready.end - ready.start < bytes {
             return Ok(false);
         }
         observer::before(log.path(), Operation::Write, &Call::Forward).map_err(io::Error::other)?;
-        sys::exchange_range(log.as_fd(), at, self.file.as_fd(), start, bytes)?;
-        self.change(|window| window.start += bytes);
+        sys::exchange_range(log.as_fd(), at, self.file.fd()?, ready.start, bytes)?;
+        window.ready.start += bytes;
         Ok(true)
     }
 
-    /// Frees what the log gave, and makes the reserve `wanted` bytes again, as long as `is_used`.
-    /// Returns the bytes of the new blocks.
+    /// Frees what the log gave. For the thread that replenishes.
     ///
     /// # Errors
-    /// No space, or an I/O error. The blocks made until then are ready.
+    /// An I/O error.
+    pub fn free_given(&self) -> io::Result<()> {
+        let start = {
+            let mut window = self.window();
+            window.is_given_up = false;
+            window.ready.start
+        };
+        self.punch(start)
+    }
+
+    /// Makes the reserve `wanted` bytes again, as long as `is_used`. Returns the bytes of the new
+    /// blocks.
+    ///
+    /// # Errors
+    /// No space, and then all blocks are freed; or an I/O error, and then those made until then are
+    /// ready.
     pub fn replenish(
         &self,
         wanted: u64,
         init: Init,
         is_used: impl Fn() -> bool,
     ) -> io::Result<u64> {
-        let start = self.window().start;
-        if start > 0 {
-            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            fallocate(&self.file, punch, 0, start)?;
-        }
         let mut made = 0;
-        while self.bytes() < wanted && is_used() {
-            let from = self.window().end;
-            let piece = from..from
-                + PIECE_BYTES
-                    .min(wanted - self.bytes())
-                    .next_multiple_of(4096);
-            self.make(&piece, init)?;
-            made += piece.end - piece.start;
-            self.change(|window| window.end = piece.end);
+        loop {
+            let (ready, is_given_up) = {
+                let window = self.window();
+                (window.ready.clone(), window.is_given_up)
+            };
+            if is_given_up {
+                // Also the piece that was being made.
+                self.give_up()?;
+                return Err(Errno::NOSPC.into());
+            }
+            let has = ready.end - ready.start;
+            if has >= wanted || !is_used() {
+                return Ok(made);
+            }
+            let bytes = PIECE_BYTES.min(wanted - has).next_multiple_of(4096);
+            let piece = ready.end..ready.end + bytes;
+            match self.make(&piece, init) {
+                Err(e) if is_no_space(&e) => {
+                    self.give_up()?;
+                    return Err(e);
+                }
+                other => other?,
+            }
+            made += bytes;
+            self.window().ready.end = piece.end;
         }
-        Ok(made)
+    }
+
+    /// Frees all blocks. A thread that replenishes ends. Returns whether there were any.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn give_up(&self) -> io::Result<bool> {
+        let end = {
+            let mut window = self.window();
+            window.is_given_up = true;
+            window.ready.start = window.ready.end;
+            window.ready.end
+        };
+        let had = fstat(self.file.fd()?)?.st_blocks > 0;
+        // A part of the next piece may have been allocated.
+        self.punch(end + PIECE_BYTES)?;
+        Ok(had)
+    }
+
+    fn punch(&self, end: u64) -> io::Result<()> {
+        if end == 0 {
+            return Ok(());
+        }
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(fallocate(self.file.fd()?, punch, 0, end)?)
     }
 
     /// Adds durable blocks behind the window.
@@ -118,11 +173,27 @@ impl Reserve {
             Init::WriteZeroes => FALLOC_FL_WRITE_ZEROES,
             Init::Unwritten | Init::ZeroFill => FallocateFlags::empty(),
         };
-        fallocate(&self.file, flags, piece.start, bytes)?;
+        let file = self.file.fd()?;
+        fallocate(file, flags, piece.start, bytes)?;
         if init == Init::ZeroFill {
             let zeros = vec![0; usize::try_from(bytes).map_err(io::Error::other)?];
-            self.file.write_all_at(&zeros, piece.start)?;
+            let mut done = 0;
+            while done < zeros.len() {
+                match pwrite(file, &zeros[done..], piece.start + done as u64) {
+                    Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                    Ok(written) => done += written,
+                    Err(Errno::INTR) => {}
+                    Err(e) => return Err(e.into()),
+                }
+            }
         }
-        Ok(fdatasync(&self.file)?)
+        Ok(fdatasync(file)?)
     }
+}
+
+fn is_no_space(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::NOSPC | Errno::DQUOT)
+    )
 }

@@ -8,6 +8,7 @@ mod own_index;
 mod processes;
 mod readers;
 mod refusals;
+mod region;
 #[path = "../common/rows.rs"]
 mod rows;
 mod truncation;

@@ -116,14 +116,14 @@ mod signals {
     }
 }
 
-struct Helper {
+pub struct Helper {
     child: Child,
     stdin: ChildStdin,
     answers: Receiver<String>,
 }
 
 impl Helper {
-    fn start(path: &Path, with: &[(&str, &Path)]) -> Helper {
+    pub fn start(path: &Path, with: &[(&str, &Path)]) -> Helper {
         let mut child = Command::new(env::current_exe().expect("this program"))
             .args(["--exact", "processes::helper", "--nocapture"])
             .env(PATH, path)
@@ -151,11 +151,15 @@ impl Helper {
         self.answers.recv_timeout(long).expect("an answer")
     }
 
-    fn ask(&mut self, statement: &str) -> String {
+    pub fn ask(&mut self, statement: &str) -> String {
         self.send(statement);
         let answer = self.answer();
         assert!(!answer.starts_with("ERROR"), "{statement}: {answer}");
         answer
+    }
+
+    pub fn process(&self) -> u32 {
+        self.child.id()
     }
 
     /// Ends the helper by SIGKILL.
@@ -164,7 +168,7 @@ impl Helper {
         self.child.wait().expect("waited");
     }
 
-    fn end(self) {
+    pub fn end(self) {
         let Helper {
             mut child, stdin, ..
         } = self;
