@@ -154,6 +154,12 @@ impl SharedFile {
             w.fetch_max(value, Ordering::SeqCst);
         })
     }
+
+    pub(crate) fn min(&self, word: usize, value: u64) -> io::Result<()> {
+        self.word(word, |w| {
+            w.fetch_min(value, Ordering::SeqCst);
+        })
+    }
 }
 
 /// Sets an open-file-description lock; false if `errno` has the reason.
