@@ -158,6 +158,12 @@ impl Storage for Stored {
             .with_word(word, |word| word.fetch_max(value, SeqCst))
             .map(|_| ())
     }
+
+    fn shm_min(&self, word: usize, value: u64) -> io::Result<()> {
+        self.file
+            .with_word(word, |word| word.fetch_min(value, SeqCst))
+            .map(|_| ())
+    }
 }
 
 /// A connection.

@@ -100,7 +100,7 @@ impl Db {
     /// of which this handle holds a snapshot.
     ///
     /// # Errors
-    /// `NoSuchVersion`; `Busy` when all five read marks are held by readers of newer versions.
+    /// `NoSuchVersion`; `Busy` when other handles were faster a hundred times.
     pub fn snapshot_at(&mut self, version: Version) -> Result<Snapshot> {
         self.core.check_poison()?;
         self.core.release_snapshots()?;

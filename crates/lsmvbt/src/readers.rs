@@ -2,10 +2,14 @@
 //!
 //! There are five marks in shared memory, each with its own lock. A mark has the oldest and the
 //! newest version read under it. A reader takes a mark with exactly its version, or sets an unused
-//! one. When all are in use, it raises the upper end of one that begins below its version: less
-//! exact, never wrong. After that it checks whether its version is still the newest one. If so,
-//! every writer that begins later sees the mark, and a running one keeps its base, which is this
-//! version.
+//! one. When all are in use, it widens one to its version: less exact, never wrong. So there is no limit
+//! to the number of readers, nor to that of their versions. After that it checks whether its version
+//! is still the newest one, or one that is kept. If so, every writer that begins later sees the mark.
+//! A running one keeps the version: it is its base, or in the history as of its beginning.
+//!
+//! A mark is only widened by a handle that holds its lock, so that no other handle sets or clears it
+//! meanwhile. Its ends move apart atomically, so that of several handles none takes back what
+//! another needs.
 //!
 //! A writer tries the lock of a mark. If it gets the lock, no handle reads there (a dead process's
 //! lock is free), and it clears the mark.
@@ -107,7 +111,7 @@ impl Core {
                 return Ok(self.share(i, version)?.then_some(i));
             }
         }
-        self.raise_mark(version)
+        self.widen_mark(version)
     }
 
     /// Takes a mark that this handle holds once more.
@@ -132,20 +136,30 @@ impl Core {
         Ok(true)
     }
 
-    fn raise_mark(&mut self, version: u64) -> Result<Option<usize>> {
-        let mut best: Option<(u64, usize)> = None;
+    /// The mark to widen, so that few versions come between: the newest of those that begin at this
+    /// version or below, otherwise the oldest.
+    fn nearest_mark(&self, version: u64) -> Result<Option<usize>> {
+        let mut best: Option<((bool, u64), usize)> = None;
         for i in 0..READERS {
             let (low, _) = self.mark(i)?;
-            if low != 0 && low <= version && best.is_none_or(|b| b.0 < low) {
-                best = Some((low, i));
+            let distance = (low > version, low.abs_diff(version));
+            if low != 0 && best.is_none_or(|b| distance < b.0) {
+                best = Some((distance, i));
             }
         }
-        let Some((_, i)) = best else { return Ok(None) };
+        Ok(best.map(|b| b.1))
+    }
+
+    fn widen_mark(&mut self, version: u64) -> Result<Option<usize>> {
+        let Some(i) = self.nearest_mark(version)? else {
+            return Ok(None);
+        };
         if self.held[i].count == 0 && !self.try_lock(lock_of(i), LockMode::Shared)? {
             return Ok(None);
         }
         self.storage
             .shm_max(MARK_HIGH + i, version)
+            .and_then(|()| self.storage.shm_min(MARK_LOW + i, version))
             .map_err(Error::io("writing shared memory"))?;
         let (low, high) = self.mark(i)?;
         if low == 0 || low > version || high < version {

@@ -199,4 +199,8 @@ impl Storage for DirectFile {
     fn shm_max(&self, word: usize, value: u64) -> io::Result<()> {
         self.shared.max(word, value)
     }
+
+    fn shm_min(&self, word: usize, value: u64) -> io::Result<()> {
+        self.shared.min(word, value)
+    }
 }

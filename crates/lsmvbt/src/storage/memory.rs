@@ -415,6 +415,14 @@ impl Storage for Handle {
         *entry = (*entry).max(value);
         Ok(())
     }
+
+    fn shm_min(&self, word: usize, value: u64) -> io::Result<()> {
+        let mut s = self.file.state();
+        s.alive(self.id)?;
+        let entry = s.shared.entry(word).or_insert(0);
+        *entry = (*entry).min(value);
+        Ok(())
+    }
 }
 
 impl Drop for Handle {

@@ -87,6 +87,9 @@ pub trait Storage: Send {
 
     /// Raises a word to at least `value`, atomically.
     fn shm_max(&self, word: usize, value: u64) -> io::Result<()>;
+
+    /// Lowers a word to at most `value`, atomically. A word of 0 stays 0.
+    fn shm_min(&self, word: usize, value: u64) -> io::Result<()>;
 }
 
 mod atomic;

@@ -10,7 +10,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -22,7 +22,8 @@ use super::{Lock, LockMode};
 /// Bytes of a piece.
 const PIECE: usize = 256 * 1024;
 const WORDS: usize = PIECE / 8;
-/// The place of the locks: far after any word.
+/// The place of the locks: far after any word. Processes with 32-bit words lock the same bytes,
+/// because [`set_lock`] passes 64-bit offsets on every machine.
 const LOCKS: i64 = 1 << 40;
 /// Held, shared, by every handle. A handle that gets it exclusively is alone.
 const ALIVE: i64 = LOCKS + Lock::COUNT as i64;
@@ -67,15 +68,14 @@ impl SharedFile {
 
     /// Tries to set a lock of one byte; false if another holder has it.
     fn set(&self, at: i64, kind: i32) -> io::Result<bool> {
-        // SAFETY: all-zero bytes are a valid `flock`.
-        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        // SAFETY: all-zero bytes are a valid `flock64`.
+        let mut lock: libc::flock64 = unsafe { std::mem::zeroed() };
         lock.l_type = kind as libc::c_short;
         lock.l_whence = libc::SEEK_SET as libc::c_short;
         lock.l_start = at;
         lock.l_len = 1;
-        // SAFETY: the descriptor is open, and the kernel only reads the structure.
-        let done = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_SETLK, &lock) };
-        if done == 0 {
+        // SAFETY: the descriptor is open.
+        if unsafe { set_lock(self.file.as_raw_fd(), &lock) } {
             return Ok(true);
         }
         let error = io::Error::last_os_error();
@@ -154,6 +154,36 @@ impl SharedFile {
             w.fetch_max(value, Ordering::SeqCst);
         })
     }
+
+    pub(crate) fn min(&self, word: usize, value: u64) -> io::Result<()> {
+        self.word(word, |w| {
+            w.fetch_min(value, Ordering::SeqCst);
+        })
+    }
+}
+
+/// Sets an open-file-description lock; false if `errno` has the reason.
+///
+/// # Safety
+/// `file` is an open descriptor.
+#[cfg(target_pointer_width = "64")]
+unsafe fn set_lock(file: RawFd, lock: &libc::flock64) -> bool {
+    // SAFETY: the caller's promise. The kernel only reads the structure; flock64 is flock here.
+    unsafe { libc::fcntl(file, libc::F_OFD_SETLK, std::ptr::from_ref(lock)) == 0 }
+}
+
+/// See above. The kernel's lock structure has 64-bit offsets for these locks on every machine.
+/// Whether a 32-bit C library's fcntl() expects that one depends on its version, so this is the
+/// system call.
+///
+/// # Safety
+/// As above.
+#[cfg(not(target_pointer_width = "64"))]
+unsafe fn set_lock(file: RawFd, lock: &libc::flock64) -> bool {
+    let command = libc::F_OFD_SETLK;
+    let lock = std::ptr::from_ref(lock);
+    // SAFETY: the caller's promise. The kernel only reads the structure.
+    unsafe { libc::syscall(libc::SYS_fcntl64, file, command, lock) == 0 }
 }
 
 impl Drop for SharedFile {
@@ -167,5 +197,44 @@ impl Drop for SharedFile {
             // would leave the mapping behind, which is harmless.
             let _ = unsafe { munmap(piece.0.cast(), PIECE) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    /// The first and last bytes that the kernel holds locks on, of all machines' processes.
+    fn locked(file: &File) -> Vec<(String, String)> {
+        let inode = format!(":{}", file.metadata().expect("metadata").ino());
+        let locks = std::fs::read_to_string("/proc/locks").expect("the kernel's locks");
+        let of_file = locks.lines().filter_map(|line| {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            let [.., kind, _, _, _, place, first, last] = fields[..] else {
+                return None;
+            };
+            (kind == "OFDLCK" && place.ends_with(&inode)).then(|| (first.into(), last.into()))
+        });
+        let mut found: Vec<_> = of_file.collect();
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn the_locks_are_at_the_same_bytes_on_every_machine() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let shared = SharedFile::open(&directory.path().join("shm")).expect("a file");
+        assert!(
+            shared
+                .lock(Lock::READ, LockMode::Exclusive)
+                .expect("a lock")
+        );
+        let bytes = ["1099511627779", "1099511627784"];
+        let all = bytes.map(|byte| (byte.to_owned(), byte.to_owned()));
+        assert_eq!(locked(&shared.file), all);
+        shared.unlock(Lock::READ).expect("unlocked");
+        assert_eq!(locked(&shared.file), all[1..]);
     }
 }

@@ -69,3 +69,47 @@ fn a_held_version_can_be_taken_again_whatever_others_commit() {
         assert_eq!(reader.check().unwrap(), Vec::<String>::new());
     }
 }
+
+/// There are five read marks, and here every reader has another version. From the newest to the
+/// oldest each begins below all marks, and the other way round above them. Each reads all of its
+/// version, whatever is committed, and nothing else stays once they are gone.
+#[test]
+fn more_versions_than_marks_are_held() {
+    const VERSIONS: u32 = 12;
+    for torn in [Torn::Trust, Torn::Double] {
+        for oldest_first in [false, true] {
+            let file = MemoryFile::new();
+            let mut writer = open(&file, torn);
+            writer.begin_write().unwrap();
+            assert_eq!(writer.create_tree(TreeKind::Integer).unwrap(), TREE);
+            writer.commit(Durability::Flush).unwrap();
+            writer.set_history(100).unwrap();
+            let mut versions = Vec::new();
+            for value in 0..VERSIONS {
+                commit(&mut writer, value).unwrap();
+                versions.push((writer.current_version().unwrap(), value));
+            }
+            if !oldest_first {
+                versions.reverse();
+            }
+            let mut readers = Vec::new();
+            for &(version, value) in &versions {
+                let mut reader = open(&file, torn);
+                let held = reader.snapshot_at(version).unwrap();
+                readers.push((reader, held, value));
+            }
+            // From here on only the marks keep them.
+            writer.set_history(0).unwrap();
+            for value in VERSIONS..VERSIONS + 10 {
+                commit(&mut writer, value).unwrap();
+            }
+            for (reader, held, value) in &mut readers {
+                read(reader, held.version(), *value);
+            }
+            drop(readers);
+            commit(&mut writer, 99).unwrap();
+            assert_eq!(writer.status().unwrap().oldest_reader, None);
+            assert_eq!(writer.check().unwrap(), Vec::<String>::new());
+        }
+    }
+}

@@ -68,6 +68,10 @@ impl Storage for Counted {
     fn shm_max(&self, word: usize, value: u64) -> io::Result<()> {
         self.inner.shm_max(word, value)
     }
+
+    fn shm_min(&self, word: usize, value: u64) -> io::Result<()> {
+        self.inner.shm_min(word, value)
+    }
 }
 
 /// A map of 16 MiB has 64 words.
