@@ -28,6 +28,11 @@ pub fn is_converting() -> bool {
     CONVERTING.with(Cell::get)
 }
 
+/// Whether this thread ends a guard.
+pub fn is_ending() -> bool {
+    ENDING.with(Cell::get).is_some()
+}
+
 /// Runs `work`, whose connections are our own.
 pub fn in_our_own_connection<T>(work: impl FnOnce() -> T) -> T {
     let outer = CONVERTING.with(|it| it.replace(true));
@@ -108,7 +113,7 @@ pub fn while_a_writer_is_open(
 /// closed at the same moment. A connection that can write opens and closes the database for that, and
 /// again if others close just then, too. If no connection can write, the database stays guarded.
 pub fn end_guard(host: &'static Host, paths: &Paths) {
-    if ENDING.with(Cell::get).is_some() {
+    if is_ending() {
         // The caller below tries again.
         return ENDING.with(|it| it.set(Some(Left(true))));
     }

@@ -228,6 +228,7 @@ impl Database {
         };
         let may = self.closes()
             && self.served.is_none()
+            && !convert::is_ending()
             && self.has_our_file.get()
             && !self.read_only
             && !self.may_not_write_log();

@@ -66,6 +66,37 @@ fn a_database_that_another_process_closes_just_then_is_a_stock_one() {
     }
 }
 
+/// Our own connection, which ends the guard then, has the settings of the environment.
+#[test]
+fn a_close_without_the_setting_ends_the_guard_whatever_the_environment_says() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let mut child = children::child(
+        &this_program(),
+        "at_once::closes_without_the_setting",
+        &path,
+    );
+    let text = printed(child.env("ONEWRITE_LINGER", "1000s"));
+    assert!(text.contains("closed in each mode"), "{text}");
+}
+
+#[test]
+#[ignore = "a part of another test, for a process of its own"]
+fn closes_without_the_setting() {
+    let path = PathBuf::from(std::env::var(children::DATABASE).expect("a database"));
+    for mode in MODES {
+        let path = path.with_extension(mode);
+        let db = open(&path);
+        sql(&db, "PRAGMA onewrite_linger=off");
+        assert_eq!(sql(&db, &format!("PRAGMA journal_mode={mode}")), mode);
+        sql(&db, "CREATE TABLE t(x)");
+        hold_shared(&path);
+        drop(db);
+        assert!(is_stock(&path), "{mode}: it is guarded");
+    }
+    println!("closed in each mode");
+}
+
 /// A fork ends what lingers.
 #[test]
 fn a_connection_closes_while_another_thread_forks() {
