@@ -168,6 +168,8 @@ impl Sink {
         if self.waiting.is_empty() {
             return;
         }
+        let at = super::state::now();
+        Event::Sent { at }.put(&mut self.waiting);
         let sent = self.ready() && self.socket.as_ref().is_some_and(|s| s.send(&self.waiting));
         self.waiting.clear();
         if !sent {

@@ -177,11 +177,6 @@ impl Recorder {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new stream.
-    pub fn source(&self) -> Source {
-        Source::default()
-    }
-
     /// Records the events of a stream.
     pub fn take(&self, source: &mut Source, events: Vec<Event>) {
         let mut inner = self.lock();
@@ -254,6 +249,7 @@ impl Inner {
                 self.look_at(path);
                 return;
             }
+            Event::Sent { .. } => return,
             Event::Open { .. } => self.summary.connections += 1,
             Event::Run { .. } | Event::Exec { .. } => self.summary.runs += 1,
             Event::Unrecorded { name } => {

@@ -1,6 +1,9 @@
 //! Receives the data of preloaded libraries.
 
-use std::io::{Read, Write};
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::iter;
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,9 +13,11 @@ use std::time::{Duration, Instant};
 
 use onewrite_record::event::Event;
 use onewrite_record::wire::Input;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use tempfile::TempDir;
 
-use super::recorder::Recorder;
+use super::recorder::{Recorder, Source};
 use crate::interrupt;
 
 /// The recording ends when no process has been connected for this long after the program ended: its
@@ -21,6 +26,9 @@ const QUIET: Duration = Duration::from_millis(100);
 
 /// The time after which the user learns that processes of the program still run.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The most bytes that a socket holds.
+const SOCKET_BYTES: usize = 1 << 20;
 
 /// The address that programs connect to: in a temporary directory, or where the user says.
 struct SocketFile {
@@ -51,6 +59,7 @@ impl Socket {
             .map_err(|error| format!("cannot make a temporary directory: {error}"))?;
         let address = at.map_or_else(|| dir.path().join("socket"), Path::to_owned);
         let listener = UnixListener::bind(&address)
+            .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
             .map_err(|error| format!("cannot listen at {}: {error}", address.display()))?;
         let socket = SocketFile { _dir: dir, address };
         Ok(Self { socket, listener })
@@ -64,17 +73,15 @@ impl Socket {
     /// Begins to receive.
     pub fn serve(self, recorder: Arc<Recorder>) -> Server {
         let connected = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&connected);
+        let mut streams = Streams {
+            listener: self.listener,
+            streams: Vec::new(),
+            connected: Arc::clone(&connected),
+        };
         // The thread ends with this process.
         thread::spawn(move || {
-            for stream in self.listener.incoming().flatten() {
-                let (recorder, count) = (Arc::clone(&recorder), Arc::clone(&count));
-                count.fetch_add(1, Ordering::SeqCst);
-                thread::spawn(move || {
-                    receive(stream, &recorder);
-                    count.fetch_sub(1, Ordering::SeqCst);
-                });
-            }
+            // Without a socket to wait for, the processes of the program learn that nobody receives.
+            while streams.receive(&recorder).is_ok() {}
         });
         Server {
             _socket: self.socket,
@@ -115,41 +122,170 @@ impl Server {
     }
 }
 
-/// Receives everything that one process sends, until it ends.
-fn receive(mut stream: UnixStream, recorder: &Recorder) {
-    let mut source = recorder.source();
-    let mut bytes = Vec::new();
-    let mut piece = vec![0; 256 << 10];
-    loop {
-        let length = match stream.read(&mut piece) {
-            Ok(0) | Err(_) => return,
-            Ok(length) => length,
+/// All that is received. One thread does that, for the trace has the order in which events were sent.
+/// A process may end and the next one begin before anybody has read what the first one sent.
+struct Streams {
+    listener: UnixListener,
+    streams: Vec<Stream>,
+    connected: Arc<AtomicUsize>,
+}
+
+impl Streams {
+    /// Waits until there is something, and hands it over.
+    fn receive(&mut self, recorder: &Recorder) -> io::Result<()> {
+        let has_units = self.streams.iter().any(|stream| !stream.units.is_empty());
+        self.wait(has_units)?;
+        self.read();
+        // What somebody sent before the last of these is there by now.
+        let newest = self.streams.iter().filter_map(|stream| stream.newest);
+        let Some(until) = newest.max() else {
+            return Ok(());
         };
-        bytes.extend_from_slice(piece.get(..length).unwrap_or_default());
-        let (used, asked) = take_all(&bytes, |events| recorder.take(&mut source, events));
-        bytes.drain(..used);
-        // Its databases have been copied by now.
-        for _ in 0..asked {
-            if stream.write_all(&[1]).is_err() {
-                return;
-            }
+        self.read();
+        while let Some(stream) = self.oldest(until) {
+            stream.hand_over(recorder);
         }
+        self.streams
+            .retain(|stream| !stream.is_over || !stream.units.is_empty());
+        self.count();
+        Ok(())
+    }
+
+    fn wait(&self, no_longer: bool) -> io::Result<()> {
+        let listener = self.listener.as_fd();
+        let descriptors = self.streams.iter().map(|stream| stream.socket.as_fd());
+        let mut wanted: Vec<PollFd<'_>> = iter::once(listener)
+            .chain(descriptors)
+            .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN))
+            .collect();
+        let now = Timespec::default();
+        match poll(&mut wanted, no_longer.then_some(&now)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Reads what is there, of all that are connected.
+    fn read(&mut self) {
+        while let Ok((socket, _)) = self.listener.accept() {
+            self.streams.extend(Stream::new(socket));
+        }
+        self.count();
+        self.streams.iter_mut().for_each(Stream::read);
+    }
+
+    fn count(&self) {
+        self.connected.store(self.streams.len(), Ordering::SeqCst);
+    }
+
+    /// The stream with the unit that was sent first, if that was not after `until`.
+    fn oldest(&mut self, until: u64) -> Option<&mut Stream> {
+        let streams = self.streams.iter_mut();
+        let sent = |stream: &Stream| Some(stream.units.front()?.at).filter(|at| *at <= until);
+        streams
+            .filter_map(|stream| Some((sent(stream)?, stream)))
+            .min_by_key(|(at, _)| *at)
+            .map(|(_, stream)| stream)
     }
 }
 
-/// Hands over the whole records at the beginning of some bytes. Returns the number of these bytes,
-/// and of the records that need an answer.
-fn take_all(bytes: &[u8], hand_over: impl FnOnce(Vec<Event>)) -> (usize, usize) {
-    let mut input = Input(bytes);
-    let (mut events, mut asked) = (Vec::new(), 0);
-    let mut used = 0;
-    while let Ok(record) = input.bytes() {
-        used = bytes.len() - input.0.len();
-        if let Ok(Some(event)) = Event::take(record) {
-            asked += usize::from(matches!(event, Event::Opening { .. }));
-            events.push(event);
+/// Events that were sent at once.
+struct Unit {
+    at: u64,
+    events: Vec<Event>,
+    /// The answers that the sender waits for.
+    asked: usize,
+}
+
+/// What one process sends.
+struct Stream {
+    socket: UnixStream,
+    source: Source,
+    bytes: Vec<u8>,
+    /// Events of a unit whose end has not been read.
+    events: Vec<Event>,
+    units: VecDeque<Unit>,
+    /// When the last unit was sent that has been read.
+    newest: Option<u64>,
+    is_over: bool,
+}
+
+impl Stream {
+    /// `None` if the socket is not to be used.
+    fn new(socket: UnixStream) -> Option<Self> {
+        socket.set_nonblocking(true).ok()?;
+        Some(Self {
+            socket,
+            source: Source::default(),
+            bytes: Vec::new(),
+            events: Vec::new(),
+            units: VecDeque::new(),
+            newest: None,
+            is_over: false,
+        })
+    }
+
+    /// Reads what is there. A process that sends on and on is read no further than to what was there
+    /// at the beginning.
+    fn read(&mut self) {
+        let end = self.bytes.len() + SOCKET_BYTES;
+        while self.bytes.len() < end && !self.is_over {
+            match Read::by_ref(&mut self.socket)
+                .take((end - self.bytes.len()) as u64)
+                .read_to_end(&mut self.bytes)
+            {
+                Ok(_) if self.bytes.len() == end => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Ok(_) | Err(_) => self.is_over = true,
+            }
+        }
+        self.split();
+    }
+
+    /// Takes the whole records, and the units that they make.
+    fn split(&mut self) {
+        let mut input = Input(&self.bytes);
+        let mut used = 0;
+        while let Ok(record) = input.bytes() {
+            used = self.bytes.len() - input.0.len();
+            match Event::take(record) {
+                Ok(Some(Event::Sent { at })) => {
+                    let events = std::mem::take(&mut self.events);
+                    push(&mut self.units, &mut self.newest, at, events);
+                }
+                Ok(Some(event)) => self.events.push(event),
+                Ok(None) | Err(_) => {}
+            }
+        }
+        self.bytes.drain(..used);
+        if self.is_over && !self.events.is_empty() {
+            let at = self.newest.unwrap_or_default();
+            let events = std::mem::take(&mut self.events);
+            push(&mut self.units, &mut self.newest, at, events);
         }
     }
-    hand_over(events);
-    (used, asked)
+
+    /// Hands the first unit over.
+    fn hand_over(&mut self, recorder: &Recorder) {
+        let Some(unit) = self.units.pop_front() else {
+            return;
+        };
+        recorder.take(&mut self.source, unit.events);
+        // Its databases have been copied by now.
+        let answers = vec![1; unit.asked];
+        self.is_over |= self.socket.write_all(&answers).is_err();
+    }
+}
+
+/// Adds a unit. A clock that was set back does not change a stream's order.
+fn push(units: &mut VecDeque<Unit>, newest: &mut Option<u64>, at: u64, events: Vec<Event>) {
+    let at = at.max(newest.unwrap_or_default());
+    *newest = Some(at);
+    let asked = |event: &&Event| matches!(event, Event::Opening { .. });
+    units.push_back(Unit {
+        at,
+        asked: events.iter().filter(asked).count(),
+        events,
+    });
 }

@@ -116,6 +116,10 @@ impl Event {
                 out.push(3);
                 put_bytes(out, path);
             }
+            Event::Sent { at } => {
+                out.push(18);
+                put_number(out, *at);
+            }
             Event::Database { path, start } => {
                 out.push(4);
                 put_bytes(out, path);
@@ -323,6 +327,9 @@ impl Event {
                 },
             },
             17 => Event::Break,
+            18 => Event::Sent {
+                at: input.number()?,
+            },
             kind @ 8..=12 => Self::take_statement(kind, input)?,
             _ => return Ok(None),
         }))

@@ -1,8 +1,8 @@
 //! The events between a program and SQLite, and their bytes.
 //!
 //! A record is its length, its kind and its fields ([`crate::wire`]). The same bytes go from the
-//! preloaded library to the recorder and into the trace file. Only [`Event::Opening`] stays out of
-//! the file, and the recorder adds what the library cannot know. Numbers of connections and
+//! preloaded library to the recorder and into the trace file. Only [`Event::Opening`] and
+//! [`Event::Sent`] stay out of the file, and the recorder adds what the library cannot know. Numbers of connections and
 //! statements are unique within their process.
 
 mod codec;
@@ -117,6 +117,11 @@ pub enum Event {
     Opening {
         /// Its full path.
         path: Vec<u8>,
+    },
+    /// The events before this one are sent now.
+    Sent {
+        /// The time, as in [`When`].
+        at: u64,
     },
     /// The program uses a file of this name from here on: for the first time, or a new file.
     Database {
@@ -279,6 +284,7 @@ mod tests {
             },
             Event::From(2),
             Event::Opening { path: path.clone() },
+            Event::Sent { at: 7 },
             Event::Database {
                 path: path.clone(),
                 start: Start::Copied,
