@@ -134,8 +134,9 @@ fn a_disk_that_becomes_full_while_the_region_is_made_gets_its_blocks_back() {
     fs::remove_file(filling).expect("removed");
     updated(&database.db, 6);
     until("a region", || is_whole(&database.db, region));
+    let moved = count(&database.db, "moved_forward");
     updated(&database.db, 7);
-    assert_eq!(count(&database.db, "moved_forward"), 1);
+    assert_eq!(count(&database.db, "moved_forward"), moved + 1);
     assert_eq!(database.sql("SELECT count(*) FROM t WHERE n > 0"), "140");
     database.check();
     database.close_and_check();
@@ -170,8 +171,9 @@ fn a_region_that_cannot_be_made_again_is_given_back() {
         fs::remove_file(filling).expect("removed");
         updated(&database.db, 6);
         until("a region", || is_whole(&database.db, 8 * MIB));
+        let moved = count(&database.db, "moved_forward");
         updated(&database.db, 7);
-        assert_eq!(count(&database.db, "moved_forward"), moved + 2);
+        assert_eq!(count(&database.db, "moved_forward"), moved + 1);
         database.check();
         database.close_and_check();
     }
@@ -242,6 +244,8 @@ fn two_processes_move_one_log_through_their_own_regions() {
         // Both regions are made again in the background.
         if n % 5 == 0 {
             until("a region", || is_whole(&database.db, 4 * MIB));
+            // The blocks that the log gave are free again, but for those of the last checkpoints.
+            assert!(allocated(&mount) < 6 * MIB, "{}", allocated(&mount));
             until("the other's", || {
                 others(&mut other)["region_bytes"] == 2 * MIB
             });
