@@ -136,7 +136,7 @@ impl Streams {
         let has_units = self.streams.iter().any(|stream| !stream.units.is_empty());
         self.wait(has_units)?;
         self.read();
-        // What somebody sent before the last of these is there by now.
+        // Everything that was sent before the last of these has arrived by now.
         let newest = self.streams.iter().filter_map(|stream| stream.newest);
         let Some(until) = newest.max() else {
             return Ok(());
@@ -197,7 +197,7 @@ struct Unit {
     asked: usize,
 }
 
-/// What one process sends.
+/// The events of one process.
 struct Stream {
     socket: UnixStream,
     source: Source,
