@@ -138,12 +138,11 @@ impl Streams {
         self.read();
         // Everything that was sent before the last of these has arrived by now.
         let newest = self.streams.iter().filter_map(|stream| stream.newest);
-        let Some(until) = newest.max() else {
-            return Ok(());
-        };
-        self.read();
-        while let Some(stream) = self.oldest(until) {
-            stream.hand_over(recorder);
+        if let Some(until) = newest.max() {
+            self.read();
+            while let Some(stream) = self.oldest(until) {
+                stream.hand_over(recorder);
+            }
         }
         self.streams
             .retain(|stream| !stream.is_over || !stream.units.is_empty());
@@ -288,4 +287,70 @@ fn push(units: &mut VecDeque<Unit>, newest: &mut Option<u64>, at: u64, events: V
         asked: events.iter().filter(asked).count(),
         events,
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    use onewrite_record::event::Event;
+    use onewrite_record::file::Reader;
+
+    use super::super::recorder::{Output, Recorder};
+    use super::*;
+
+    fn bytes(events: &[Event]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        events.iter().for_each(|event| event.put(&mut bytes));
+        bytes
+    }
+
+    fn process(number: u64) -> Event {
+        Event::Process {
+            number,
+            pid: number,
+            arguments: Vec::new(),
+        }
+    }
+
+    fn finalized(statement: u64, at: u64) -> [Event; 2] {
+        [Event::Finalize { statement }, Event::Sent { at }]
+    }
+
+    /// The process that connects first sends last. The other one is gone before anybody reads, and a
+    /// third one never says anything.
+    #[test]
+    fn events_are_in_the_order_in_which_they_were_sent() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let trace = dir.path().join("trace");
+        let recorder = Arc::new(Recorder::new(Output::open(&trace).expect("a trace"), None));
+        let socket = Socket::listen(Some(&dir.path().join("socket"))).expect("a socket");
+        let connect = || UnixStream::connect(socket.address()).expect("a connection");
+        let (mut last, mut first, silent) = (connect(), connect(), connect());
+        last.write_all(&bytes(&[process(1)])).expect("sent");
+        first.write_all(&bytes(&[process(2)])).expect("sent");
+        first.write_all(&bytes(&finalized(7, 10))).expect("sent");
+        first.write_all(&bytes(&finalized(8, 11))).expect("sent");
+        drop((first, silent));
+        last.write_all(&bytes(&finalized(9, 12))).expect("sent");
+        let server = socket.serve(Arc::clone(&recorder));
+        while server.connected.load(Ordering::SeqCst) != 1 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        last.write_all(&bytes(&finalized(10, 13))).expect("sent");
+        drop(last);
+        server.drain(&recorder);
+        recorder.finish().expect("a trace");
+        let file = std::fs::File::open(&trace).expect("a trace");
+        let mut reader = Reader::new(file).expect("a reader");
+        let mut statements = Vec::new();
+        while let Some(event) = reader.next_event().expect("an event") {
+            if let Event::Finalize { statement } = event {
+                statements.push(statement);
+            }
+        }
+        assert_eq!(statements, [7, 8, 9, 10]);
+    }
 }
