@@ -1,8 +1,11 @@
 //! Directories that users name to work in: an error says what is wrong and what to do.
 
 use std::error::Error;
-use std::io::{self, ErrorKind};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read};
 use std::path::Path;
+
+use onewrite_record::file::MAGIC;
 
 /// Makes sure that files can be made in `dir`, where a command is about to work. `way_out` says how
 /// the user names another directory.
@@ -20,6 +23,25 @@ pub fn check(dir: &Path, way_out: &str) -> Result<(), String> {
 /// A file of the user's that could not be written, and why, in words.
 pub fn cannot_write(file: &Path, error: &io::Error) -> String {
     format!("cannot write {}: {}", file.display(), why_not(error))
+}
+
+/// Makes sure that a trace may be written to `path`: there is no file, an empty one, or a trace. Whoever
+/// names a database by mistake would lose it.
+pub fn check_is_trace(path: &Path) -> Result<(), String> {
+    if !fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() > 0) {
+        // Opening it says what is wrong, if anything is.
+        return Ok(());
+    }
+    let mut first = [0; MAGIC.len()];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut first));
+    match read {
+        Ok(()) if first == *MAGIC => Ok(()),
+        Err(error) if error.kind() != ErrorKind::UnexpectedEof => Err(cannot_write(path, &error)),
+        _ => Err(format!(
+            "{} is no trace, and is not overwritten: give another name with -o, or remove it first",
+            path.display()
+        )),
+    }
 }
 
 /// Removes a report or trace that was not written to its end. A path that is no file stays, for

@@ -143,6 +143,7 @@ struct Out {
 
 impl Out {
     fn create(path: &Path) -> Result<Self, String> {
+        directory::check_is_trace(path)?;
         let made = File::create(path)
             .and_then(|file| Writer::new(BufWriter::new(file), Header::default()));
         let writer = made.map_err(|error| cannot_write(path, &error))?;

@@ -150,6 +150,11 @@ fn wait_at(socket: &Path, output: Output, mask: Option<Mask>) -> Outcome {
         std::thread::sleep(Duration::from_millis(50));
         recorder.flush_now_and_then();
     }
-    tell(&recorder.finish()?);
+    let summary = recorder.finish()?;
+    if summary.connections == 0 {
+        eprintln!("onewrite: nothing was recorded: no program connected");
+        return Ok(ExitCode::FAILURE);
+    }
+    tell(&summary);
     Ok(ExitCode::SUCCESS)
 }

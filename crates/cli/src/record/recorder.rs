@@ -19,7 +19,7 @@ use onewrite_record::mask::Mask;
 use onewrite_replay::digest;
 use tempfile::TempPath;
 
-use crate::directory::cannot_write;
+use crate::directory::{self, cannot_write};
 
 /// The longest time until a program's data is in the file.
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
@@ -69,7 +69,11 @@ pub struct Output {
 
 impl Output {
     /// Opens the file, or creates it.
+    ///
+    /// # Errors
+    /// It is a file of another kind, which is not overwritten; or an I/O error.
     pub fn open(path: &Path) -> Result<Self, String> {
+        directory::check_is_trace(path)?;
         let say = |error: io::Error| cannot_write(path, &error);
         let (file, made) = match File::create_new(path) {
             Ok(file) => (file, Some(TempPath::try_from_path(path).map_err(say)?)),
@@ -109,6 +113,8 @@ pub struct Recorder {
 }
 
 struct Inner {
+    /// Until the first event.
+    output: Option<(Output, Header)>,
     writer: Option<Writer<BufWriter<File>>>,
     /// Why the trace ends early.
     failure: Option<String>,
@@ -142,8 +148,7 @@ impl Identity {
 }
 
 impl Recorder {
-    /// Begins the trace. The program already runs, so a failure here is handled like a disk that is
-    /// full later.
+    /// The trace begins with its first event.
     pub fn new(output: Output, mask: Option<Mask>) -> Self {
         let header = Header {
             masked: mask.is_some(),
@@ -152,7 +157,8 @@ impl Recorder {
             path: output.path.clone(),
             ..Summary::default()
         };
-        let mut inner = Inner {
+        let inner = Inner {
+            output: Some((output, header)),
             writer: None,
             failure: None,
             flushed: Instant::now(),
@@ -163,11 +169,6 @@ impl Recorder {
             unrecorded: BTreeMap::new(),
             summary,
         };
-        let file = output.begin();
-        match file.and_then(|file| Writer::new(BufWriter::new(file), header)) {
-            Ok(writer) => inner.writer = Some(writer),
-            Err(error) => inner.fail(&error),
-        }
         Self {
             inner: Mutex::new(inner),
         }
@@ -203,6 +204,8 @@ impl Recorder {
             let digest = digest.map_err(String::into_bytes);
             inner.put(Event::Final { path, digest });
         }
+        // A new file that has no event is removed.
+        inner.output = None;
         if let Some(writer) = inner.writer.take() {
             let ended = writer
                 .finish()
@@ -271,7 +274,21 @@ impl Inner {
             Some(mask) => mask.event(self.source, event),
             None => event,
         };
+        self.begin();
         self.write(|writer| writer.put(&event));
+    }
+
+    /// Begins the trace. The program already runs, so a failure here is handled like a disk that is
+    /// full later.
+    fn begin(&mut self) {
+        let Some((output, header)) = self.output.take() else {
+            return;
+        };
+        let file = output.begin();
+        match file.and_then(|file| Writer::new(BufWriter::new(file), header)) {
+            Ok(writer) => self.writer = Some(writer),
+            Err(error) => self.fail(&error),
+        }
     }
 
     fn write(&mut self, work: impl FnOnce(&mut Writer<BufWriter<File>>) -> io::Result<()>) {

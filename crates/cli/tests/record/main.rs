@@ -13,6 +13,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{path, python, text};
+use onewrite_record::file::MAGIC;
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
@@ -316,6 +317,16 @@ fn a_program_without_a_dynamic_sqlite_is_told_of() {
             "{said}"
         );
     }
+    assert!(!trace.exists());
+}
+
+#[test]
+fn a_trace_without_a_statement_is_told_of() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (script, trace) = (dir.path().join("empty.sql"), dir.path().join("n.trace"));
+    std::fs::write(&script, "").expect("a script");
+    let output = onewrite(&["import", "-o", path(&trace), path(&script)]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
     let output = onewrite(&["replay", path(&trace)]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("there is no statement in it"));
@@ -328,7 +339,8 @@ fn a_program_that_cannot_be_started_is_named_and_leaves_no_trace() {
     let file = dir.path().join("not-executable");
     std::fs::write(&file, "#!/bin/sh\n").expect("a file");
     let (none, kept) = (dir.path().join("none.trace"), dir.path().join("kept.trace"));
-    std::fs::write(&kept, "of an earlier run").expect("a trace");
+    let earlier = [&MAGIC[..], b"an earlier run"].concat();
+    std::fs::write(&kept, &earlier).expect("a trace");
     for (program, code) in [
         ("/no/such/program", 127),
         ("no-such-program", 127),
@@ -346,8 +358,7 @@ fn a_program_that_cannot_be_started_is_named_and_leaves_no_trace() {
         }
     }
     assert!(!none.exists());
-    let kept = std::fs::read_to_string(&kept).expect("the trace");
-    assert_eq!(kept, "of an earlier run");
+    assert!(std::fs::read(&kept).expect("the trace") == earlier);
 }
 
 /// The longer trace leaves nothing after the shorter one.
@@ -355,7 +366,8 @@ fn a_program_that_cannot_be_started_is_named_and_leaves_no_trace() {
 fn a_shorter_trace_takes_the_place_of_a_longer_one() {
     let Some(python) = python("sys") else { return };
     let dir = tempfile::tempdir().expect("a directory");
-    std::fs::write(dir.path().join("app.trace"), vec![b'x'; 1 << 20]).expect("a file");
+    let longer = [&MAGIC[..], &vec![b'x'; 1 << 20]].concat();
+    std::fs::write(dir.path().join("app.trace"), longer).expect("a file");
     let program = "import sqlite3, sys; d = sqlite3.connect(sys.argv[1]); \
                    d.execute('CREATE TABLE t (a)'); d.execute('INSERT INTO t VALUES (1)'); d.commit()";
     let trace = record(dir.path(), &[path(&python), "-c", program]);
@@ -526,4 +538,44 @@ fn what_the_extension_says_when_it_fails_reaches_the_user() {
         said.contains("runs without onewrite") && said.contains("needs a newer one"),
         "{said}"
     );
+}
+
+/// A user may take `-o` for the database.
+#[test]
+fn a_file_that_is_no_trace_is_not_overwritten() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let database = dir.path().join("app.db");
+    let script = dir.path().join("script.sql");
+    std::fs::write(&script, "SELECT 1;").expect("a script");
+    rusqlite::Connection::open(&database)
+        .and_then(|db| db.execute_batch("CREATE TABLE t(x); INSERT INTO t VALUES (1);"))
+        .expect("a database");
+    let before = std::fs::read(&database).expect("a database");
+    for words in [
+        &["record", "-o", path(&database), "--", "true"][..],
+        &["record", "-o", path(&database), "--connect", "socket"],
+        &["import", "-o", path(&database), path(&script)],
+    ] {
+        let output = onewrite(words);
+        assert!(!output.status.success());
+        let said = text(&output.stderr);
+        assert!(
+            said.contains("app.db is no trace, and is not overwritten"),
+            "{said}"
+        );
+        assert!(std::fs::read(&database).expect("a database") == before);
+    }
+}
+
+#[test]
+fn an_earlier_trace_stays_where_nothing_is_recorded() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (trace, script) = (dir.path().join("a.trace"), dir.path().join("script.sql"));
+    std::fs::write(&script, "SELECT 1;").expect("a script");
+    let output = onewrite(&["import", "-o", path(&trace), path(&script)]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let before = std::fs::read(&trace).expect("a trace");
+    let output = onewrite(&["record", "-o", path(&trace), "--", "true"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert!(std::fs::read(&trace).expect("a trace") == before);
 }
