@@ -199,9 +199,10 @@ impl<'scope, 'env, 'a: 'scope> Crew<'scope, 'env, 'a> {
             })
             .map_err(|error| format!("cannot start a thread: {error}"))?;
         self.threads.push(thread);
+        // The desk comes first: the event may be over at once, and the connection's next one follows it.
+        lock(&self.shared.state).desks.insert(key, desk.clone());
         // It receives, or has failed, which the reader finds.
         let _ = desk.send((key, job));
-        lock(&self.shared.state).desks.insert(key, desk);
         Ok(())
     }
 
