@@ -2,6 +2,7 @@
 
 mod at_rest;
 mod checkpoints;
+mod child;
 mod closing;
 mod compare;
 mod damage;

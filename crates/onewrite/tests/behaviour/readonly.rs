@@ -1,6 +1,7 @@
 //! Connections that only read: by a flag, by `mode=ro`, by `immutable=1`, or on a read-only file
 //! system. Their databases are at rest, in use, or left by a crash.
 
+use super::child::Child;
 use super::damage::files;
 use super::scratch::Scratch;
 use super::{MODES, Mode, copy, open, open_flags, open_in, outcome, sql, stock};
@@ -271,62 +272,6 @@ fn a_user_that_may_only_read_the_files_reads_every_commit_or_gets_an_error() {
     }
 }
 
-/// The child of the test below: runs the statements on its standard input, one per line.
-#[test]
-#[ignore = "run by another test"]
-fn writer() {
-    let path = std::env::var_os("ONEWRITE_TEST_DATABASE").expect("a path");
-    let db = open(path.as_ref());
-    for line in std::io::stdin().lines() {
-        println!("found={}", outcome(&db, &line.expect("a statement")));
-    }
-}
-
-/// Another process that writes, so that this process has only its own mapping of the wal-index.
-struct Writer {
-    child: std::process::Child,
-    answers: std::io::Lines<std::io::BufReader<std::process::ChildStdout>>,
-}
-
-impl Writer {
-    fn start(path: &Path) -> Writer {
-        use std::io::BufRead;
-        use std::process::Stdio;
-        let program = std::env::current_exe().expect("this program");
-        let mut child = std::process::Command::new(program)
-            .args(["--exact", "readonly::writer", "--ignored", "--nocapture"])
-            .env("ONEWRITE_TEST_DATABASE", path)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a child");
-        let stdout = child.stdout.take().expect("a pipe");
-        let answers = std::io::BufReader::new(stdout).lines();
-        Writer { child, answers }
-    }
-
-    fn sql(&mut self, statement: &str) -> String {
-        use std::io::Write;
-        let stdin = self.child.stdin.as_mut().expect("a pipe");
-        writeln!(stdin, "{statement}").expect("a line");
-        for line in self.answers.by_ref() {
-            let line = line.expect("a line");
-            // The test harness writes on the same stream.
-            if let Some((_, found)) = line.split_once("found=") {
-                return found.to_owned();
-            }
-        }
-        panic!("{statement}: the writer has ended");
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        let _ = self.child.wait();
-    }
-}
-
 /// SQLite then maps the wal-index read-only, and follows the other processes' writes there.
 #[test]
 fn a_reader_that_may_only_read_the_wal_index_follows_a_restart_of_the_log() {
@@ -334,7 +279,7 @@ fn a_reader_that_may_only_read_the_wal_index_follows_a_restart_of_the_log() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("db");
         drop(open_in(&path, mode));
-        let mut writer = Writer::start(&path);
+        let mut writer = Child::start(&path);
         assert_eq!(writer.sql("CREATE TABLE t(x)"), "");
         assert_eq!(writer.sql("INSERT INTO t VALUES(1)"), "");
         let reader = by_uri(&path, "readonly_shm=1");
