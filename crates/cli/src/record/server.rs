@@ -336,7 +336,9 @@ mod tests {
         drop((first, silent));
         last.write_all(&bytes(&finalized(9, 12))).expect("sent");
         let server = socket.serve(Arc::clone(&recorder));
+        let begin = Instant::now();
         while server.connected.load(Ordering::SeqCst) != 1 {
+            assert!(begin.elapsed() < Duration::from_secs(60), "not received");
             thread::sleep(Duration::from_millis(1));
         }
         last.write_all(&bytes(&finalized(10, 13))).expect("sent");
