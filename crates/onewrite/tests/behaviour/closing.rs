@@ -9,7 +9,7 @@ use std::sync::Barrier;
 
 const AT_ONCE: usize = 4;
 
-/// Rounds in which connections close together. Where nobody ended the guard, one in five left it.
+/// Rounds in which connections close together. In most of them one is the last, as SQLite sees it.
 const ROUNDS: usize = 40;
 
 /// A closed database in a mode, with an empty table.
