@@ -1,9 +1,13 @@
-//! Descriptors of databases that are never closed.
+//! Descriptors of databases that stay open.
 //!
 //! Remapping needs a descriptor of the database. A process that closes one loses all of SQLite's
 //! POSIX locks on the file. So the database is opened once, and stays open; SQLite itself delays
-//! such a close for the same reason. Only a tool without any connection closes them
+//! such a close for the same reason. A tool without any connection closes them
 //! ([`close_kept_databases`]).
+//!
+//! A deleted file keeps its blocks as long as it is open. So its descriptor is closed when another
+//! database is opened, if this process has no other one of the file: then no SQLite here can have
+//! locks on it, and none can open it again.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -69,6 +73,7 @@ fn kept_as(
     {
         return Ok((Arc::clone(&kept.file), identity));
     }
+    close_deleted(kept);
     let file = open()?;
     let Some(identity) = identity_of(fstat(&file)) else {
         std::mem::forget(file);
@@ -86,6 +91,36 @@ fn kept_as(
         }
     };
     Ok((Arc::clone(&kept.file), identity))
+}
+
+/// Closes the descriptors of deleted files that nothing else in this process has open.
+fn close_deleted(kept: &mut HashMap<Identity, Kept>) {
+    let is_deleted = |kept: &Kept| fstat(&kept.file).is_ok_and(|file| file.st_nlink == 0);
+    if !kept.values().any(is_deleted) {
+        return;
+    }
+    // Without /proc nobody knows, and nothing is closed.
+    let Ok(open) = open_files() else {
+        return;
+    };
+    kept.retain(|identity, kept| {
+        !is_deleted(kept)
+            || open
+                .get(identity)
+                .is_none_or(|open| *open > 1 + kept.more.len())
+    });
+}
+
+/// How many descriptors of this process each file has.
+fn open_files() -> io::Result<HashMap<Identity, usize>> {
+    let mut open = HashMap::new();
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        // Another thread may have closed it meanwhile.
+        if let Some(identity) = identity_of(stat(entry?.path())) {
+            *open.entry(identity).or_default() += 1;
+        }
+    }
+    Ok(open)
 }
 
 fn identity_of(stat: rustix::io::Result<rustix::fs::Stat>) -> Option<Identity> {
@@ -115,6 +150,30 @@ mod tests {
     fn is_locked(seen_by: &LogFile) -> bool {
         let seen = seen_by.is_locked_by_other(LockByte::Presence, LockKind::Exclusive);
         seen.expect("an answer")
+    }
+
+    #[test]
+    fn a_deleted_file_s_blocks_become_free_unless_something_else_has_it_open() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let [used, unused, other, last] =
+            ["used", "unused", "other", "last"].map(|name| directory.path().join(name));
+        for path in [&used, &unused, &other, &last] {
+            std::fs::write(path, b"a database").expect("a file");
+        }
+        let (_, of_used) = kept(&used).expect("a descriptor");
+        let (_, of_unused) = kept(&unused).expect("a descriptor");
+        let in_use = File::open(&used).expect("as SQLite has it");
+        let (_, of_other) = kept(&other).expect("a descriptor");
+        let count = |identity| open_files().expect("/proc").get(&identity).copied();
+        assert_eq!((count(of_used), count(of_unused)), (Some(2), Some(1)));
+        for path in [&used, &unused] {
+            std::fs::remove_file(path).expect("removed");
+        }
+        let (_, _) = kept(&last).expect("a descriptor");
+        assert_eq!((count(of_used), count(of_unused)), (Some(2), None));
+        // A file that is still there stays open, whoever uses it.
+        assert_eq!(count(of_other), Some(1));
+        drop(in_use);
     }
 
     #[test]
