@@ -67,7 +67,12 @@ pub struct Contents {
 /// With the file's name.
 pub fn open(trace: &Path) -> Result<Reader<BufReader<File>>, String> {
     let say = |error: &dyn std::fmt::Display| format!("{}: {error}", trace.display());
-    let file = File::open(trace).map_err(|error| say(&error))?;
+    let file = File::open(trace).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            say(&"there is no such file: make a trace with \"onewrite record -o FILE -- PROGRAM\"")
+        }
+        _ => say(&error),
+    })?;
     Reader::new(BufReader::with_capacity(1 << 20, file)).map_err(|error| say(&error))
 }
 

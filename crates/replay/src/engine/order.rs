@@ -6,7 +6,8 @@
 //!
 //! The unfinished event that returned first may always begin. So the order alone never stands
 //! still. Where every running event waits for a lock, their connections are set aside, and others
-//! go on without them: one of those holds the lock.
+//! go on without them: one of those holds the lock. Once one of the others is over, the lock may be
+//! free, and the order holds again for all.
 //!
 //! The events that are read ahead are limited. An event may begin only when the trace has been
 //! read some way past it, because events are written when they return, and not at once.
@@ -204,17 +205,32 @@ impl<T> Order<T> {
         self.waited += u64::from(running.has_waited);
         self.returns
             .remove(&(running.interval.end, running.ordinal, key));
+        self.bring_back(key);
+        let others: Vec<Key> = self.running.keys().copied().collect();
+        for other in others {
+            self.bring_back(other);
+        }
         let Some(line) = self.lines.get_mut(&key) else {
             return;
         };
-        if std::mem::take(&mut line.is_aside) {
-            self.count += line.queue.len();
-            self.bytes += line.bytes;
-        }
         if let Some(next) = line.queue.front() {
             let (begin, end) = (next.interval.begin, next.interval.end);
             self.returns.insert((end, next.ordinal, key));
             self.ready.insert((begin, next.ordinal, key));
+        }
+    }
+
+    /// A line that was set aside counts again.
+    fn bring_back(&mut self, key: Key) {
+        let Some(line) = self.lines.get_mut(&key).filter(|line| line.is_aside) else {
+            return;
+        };
+        line.is_aside = false;
+        self.count += line.queue.len();
+        self.bytes += line.bytes;
+        if let Some(running) = self.running.get(&key) {
+            self.returns
+                .insert((running.interval.end, running.ordinal, key));
         }
     }
 

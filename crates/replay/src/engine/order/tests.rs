@@ -173,6 +173,32 @@ fn the_order_gives_way_only_when_every_event_waits_for_a_lock() {
     assert!(order.waits(A));
 }
 
+/// In the recording A had the lock first, and here B gets it. So B's COMMIT passes A's INSERT. An
+/// event that began after both commits still comes last.
+#[test]
+fn the_order_holds_again_once_the_lock_may_be_free() {
+    let mut order = Order::default();
+    order.add(A, 1, at(10, 30), 0, "a inserts");
+    order.add(A, 2, at(31, 50), 0, "a commits");
+    order.add(B, 3, at(12, 60), 0, "b inserts");
+    order.add(B, 4, at(61, 70), 0, "b commits");
+    order.add(C, 5, at(80, 90), 0, "count");
+    order.end();
+    assert_eq!(begun(&mut order), ["a inserts", "b inserts"]);
+    order.complete(B);
+    order.tries(A);
+    assert!(!order.waits(A));
+    assert_eq!(begun(&mut order), ["b commits"]);
+    order.complete(B);
+    assert_eq!(begun(&mut order), [""; 0]);
+    order.tries(A);
+    order.complete(A);
+    assert_eq!(begun(&mut order), ["a commits"]);
+    order.complete(A);
+    assert_eq!(begun(&mut order), ["count"]);
+    assert_eq!((order.passed, order.aside()), (1, 0));
+}
+
 #[test]
 fn reading_is_bounded_and_stays_ahead_of_what_begins() {
     let mut order = Order::default();
