@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::inspect::{DatabaseHeader, counted, why_unread};
 use crate::partial::{Existing, IMAGE, Partial};
+use crate::regular::open_regular;
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use serde::Serialize;
@@ -131,10 +132,9 @@ pub fn run(args: &Args) -> Outcome {
 /// SQLite would make a database of an empty file. It finds a file that is no database only at the
 /// end.
 fn check_source(path: &Path) -> Result<(), String> {
-    let found = fs::metadata(path).map_err(|e| why_unread(&e))?;
-    match (found.is_file(), found.len()) {
-        (false, _) => Err("not a regular file".to_owned()),
-        (true, 0) => Err("the database is empty".to_owned()),
+    let found = open_regular(path).and_then(|file| file.metadata());
+    match found.map_err(|e| why_unread(&e))?.len() {
+        0 => Err("the database is empty".to_owned()),
         _ => Ok(()),
     }
 }
@@ -280,13 +280,16 @@ impl Steps {
 }
 
 fn in_words(error: rusqlite::Error) -> String {
+    let text = error.to_string();
+    // onewrite refuses a database at the end of sqlite3_open, where SQLite calls extensions.
+    let text = text.trim_start_matches("automatic extension loading failed: ");
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => in_use(),
         Some(ErrorCode::DiskFull) => "no space is left for the copy".to_owned(),
         Some(ErrorCode::CannotOpen) => format!(
-            "{error}: \"onewrite verify\" says why; \"onewrite salvage\" reads what is there"
+            "{text}: \"onewrite verify\" says why; \"onewrite salvage\" reads what is there"
         ),
-        _ => error.to_string(),
+        _ => text.to_owned(),
     }
 }
 

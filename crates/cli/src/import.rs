@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> CommandOutcome {
     let input: Box<dyn Read> = match args.file == Path::new("-") {
         true => Box::new(std::io::stdin().lock()),
         false => Box::new(BufReader::new(
-            File::open(&args.file).map_err(|error| say(&error))?,
+            File::open(&args.file).map_err(|error| say(&why_not_opened(&error)))?,
         )),
     };
     let out = Out::create(&args.output)?;
@@ -75,6 +75,16 @@ pub fn run(args: &Args) -> CommandOutcome {
         .inspect_err(|_| directory::remove_half_written(&args.output))?;
     eprintln!("onewrite: {}: {count} statements", args.output.display());
     Ok(ExitCode::SUCCESS)
+}
+
+fn why_not_opened(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            "there is no such file: give a script of SQL, a list in JSON, or - for standard input"
+                .to_owned()
+        }
+        _ => error.to_string(),
+    }
 }
 
 /// Writes the trace; returns the number of statements.

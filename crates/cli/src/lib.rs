@@ -26,6 +26,7 @@ pub mod progress;
 pub mod record;
 mod regular;
 pub mod replay;
+mod rights;
 pub mod run;
 pub mod salvage;
 pub mod scan;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use common::{onewrite, path, text};
 use onewrite_iotrace::scratch::{Mounted, private_mounts};
+use rusqlite::Connection;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The limit for any step here.
@@ -80,6 +81,20 @@ fn a_database_that_is_not_there_is_named() {
             &[path(&none), "no such file", "give a database"],
         );
     }
+    let output = onewrite("replay", &[path(&none)]);
+    assert_says(
+        &output,
+        1,
+        &[path(&none), "no such file", "onewrite record"],
+    );
+    let trace = directory.path().join("a.trace");
+    let output = onewrite("import", &["-o", path(&trace), path(&none)]);
+    assert_says(
+        &output,
+        1,
+        &[path(&none), "no such file", "a script of SQL"],
+    );
+    assert!(!trace.exists());
 }
 
 #[test]
@@ -125,10 +140,58 @@ fn without_root_or_permission_that_is_what_is_missing() {
         1,
         &[place, "no permission to create a file"],
     );
-    for command in ["inspect", "detach"] {
-        let output = nobody(&[command, path(&secret)]);
-        assert_says(&output, 1, &[path(&secret), "no permission"]);
+    let copy = directory.path().join("copy.db");
+    for args in [
+        vec!["inspect", path(&secret)],
+        vec!["detach", path(&secret)],
+        vec!["backup", path(&secret), path(&copy)],
+    ] {
+        let output = nobody(&args);
+        assert_says(&output, 1, &[path(&secret), "no permission to read"]);
     }
+    // It may be read, so only SQLite would find out, and say "disk I/O error".
+    let others = directory.path().join("others.db");
+    let stock = Connection::open(&others).expect("a database");
+    stock.execute_batch("CREATE TABLE t(a)").expect("a table");
+    stock.close().expect("it closes");
+    fs::write(directory.path().join("others.db-onewrite"), [0; 4096]).expect("an empty log");
+    let before = fs::read(&others).expect("the database");
+    let output = nobody(&["detach", path(&others)]);
+    let way_out = "run this as its owner, user 0";
+    assert_says(
+        &output,
+        1,
+        &[path(&others), "no permission to write", way_out],
+    );
+    assert_eq!(fs::read(&others).expect("the database"), before);
+    // Then the directory, in which the log is removed.
+    let all = fs::Permissions::from_mode(0o666);
+    for file in ["others.db", "others.db-onewrite"] {
+        fs::set_permissions(directory.path().join(file), all.clone()).expect("permissions");
+    }
+    let output = nobody(&["detach", path(&others)]);
+    assert_says(
+        &output,
+        1,
+        &[place, "no permission to make and remove", way_out],
+    );
+    let output = onewrite("detach", &[path(&others)]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn scan_looks_at_a_directory_or_a_database() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("notes.txt");
+    fs::write(&file, "no database").expect("a file");
+    let output = onewrite("scan", &[path(&file)]);
+    assert_says(&output, 1, &[path(&file), "give the directory"]);
+    let database = directory.path().join("app.db");
+    let stock = Connection::open(&database).expect("a database");
+    stock.execute_batch("CREATE TABLE t(a)").expect("a table");
+    let output = onewrite("scan", &[path(&database)]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("app.db"));
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! How far a device jumps from one request to the next.
 //!
 //! A request seeks if it does not begin where the one before it ended, in the order in which the
-//! device got them. `btt -s` counts the same. Requests of all processes take part, because the
-//! device serves them all.
+//! device got them. Requests of all processes take part, because the device serves them all.
 
 use crate::io::{Io, Op};
 use crate::percentiles::Percentiles;

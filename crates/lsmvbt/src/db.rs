@@ -425,8 +425,8 @@ impl Db {
     }
 
     /// As [`Db::commit`], and returns a snapshot of the commit, taken before another handle can
-    /// write. `None` where nothing was changed, and when all five read marks are held in ways that
-    /// leave no room.
+    /// write. `None` where nothing was changed, and where no read mark could be taken because others
+    /// were just taking theirs.
     ///
     /// # Errors
     /// Those of [`Db::commit`].

@@ -22,8 +22,8 @@ use onewrite::storage::{Access, Create, DirectIo, LockByte, LockKind, LogFile};
 use onewrite::{DATABASE_HEADER_BYTES, DiscardError};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use crate::Outcome;
 use crate::inspect::{DatabaseHeader, counted, log_of, users, why_unread};
+use crate::{Outcome, rights};
 use report::{Done, GivenUp, Recovered, Report};
 
 /// Explains the steps below the options of `detach --help`.
@@ -35,7 +35,7 @@ Any program that uses onewrite recovers it by opening it. This command does so, 
 
 Afterwards DB is a stock database in SQLite's WAL mode. DB-onewrite is removed, and with it the journal
 mode, so that any program may use the file and any tool may copy it alone. Stock SQLite checks the result
-(PRAGMA integrity_check). To use onewrite again, set PRAGMA journal_mode=waldio again.
+(PRAGMA integrity_check). To use onewrite again, set PRAGMA journal_mode=onewrite again.
 
 --discard is for a database whose log is missing, damaged, or that of another database. Transactions that
 are only in that log are not in the database afterwards: at least everything since the last checkpoint. If
@@ -74,6 +74,9 @@ pub fn run(args: &Args) -> Outcome {
     let named = |e: String| format!("{}: {e}", args.database.display());
     let path = fs::canonicalize(&args.database).map_err(|e| named(why_unread(&e)))?;
     let state = state_of(&path).map_err(named)?;
+    if matches!(state, State::Ours) || args.discard {
+        rights::check_recovery(&path)?;
+    }
     onewrite::register().map_err(|e| e.to_string())?;
     let mut report = Report::new(&path);
     match state {
@@ -246,6 +249,10 @@ fn open(path: &Path, vfs: &str) -> Result<Connection, String> {
 fn in_words(error: rusqlite::Error) -> String {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => in_use(),
+        Some(ErrorCode::DiskFull) => {
+            "no space is left on its file system: free some, and run this again. Nothing is lost"
+                .to_owned()
+        }
         _ => error.to_string(),
     }
 }

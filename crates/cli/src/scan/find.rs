@@ -29,6 +29,10 @@ pub fn all(dir: Option<&Path>) -> Result<Found, String> {
         let root = dir
             .canonicalize()
             .map_err(|error| format!("cannot read {}: {error}", dir.display()))?;
+        if root.is_file() && !is_database(&root) {
+            let what = "is neither a database nor a directory: give the directory to look through";
+            return Err(format!("{} {what}", dir.display()));
+        }
         found.walk(root.clone())?;
         found.keep_below(&root);
     }
@@ -37,6 +41,10 @@ pub fn all(dir: Option<&Path>) -> Result<Found, String> {
 
 impl Found {
     fn walk(&mut self, root: PathBuf) -> Result<(), String> {
+        if root.is_file() {
+            self.databases.add(std::process::id(), &root);
+            return Ok(());
+        }
         let mut dirs = vec![root];
         while let Some(dir) = dirs.pop() {
             if interrupt::is_requested() {

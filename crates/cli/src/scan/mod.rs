@@ -34,7 +34,7 @@ Examples:
 /// The options of `onewrite scan`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// Look at every file below this directory
+    /// Look at every file below this directory, or at this database
     dir: Option<PathBuf>,
 
     /// Print one JSON document instead of text

@@ -149,7 +149,17 @@ fn play(args: &Args, player: &mut Player) -> Result<(Format, Lines), String> {
     let mut reader = args
         .format
         .map(|format| (format, format.reader(args.action)));
-    for (number, line) in (1_u64..).zip(input(&args.trace)?.lines()) {
+    let mut input = input(&args.trace)?;
+    let first = input
+        .fill_buf()
+        .map_err(|error| format!("{name}: {error}"))?;
+    if formats::is_blktrace(first) {
+        return Err(format!(
+            "{name} is blktrace's own format: make text of it with \"blkparse -i {name} | onewrite ftl replay {} -\"",
+            args.file.display()
+        ));
+    }
+    for (number, line) in (1_u64..).zip(input.lines()) {
         let at = |error: &dyn std::fmt::Display| format!("{name}, line {number}: {error}");
         let line = line.map_err(|error| at(&error))?;
         lines.lines += 1;

@@ -21,6 +21,15 @@ use serde::Serialize;
 /// Bytes of the sectors that blkparse counts in.
 const SECTOR_BYTES: u64 = 512;
 
+/// Whether a file with this beginning is of `blktrace`, whose binary events `blkparse` prints. The
+/// kernel's `BLK_IO_TRACE_MAGIC` with a version of the format, in either order of bytes.
+pub fn is_blktrace(first: &[u8]) -> bool {
+    matches!(
+        first,
+        [1..=9, b't', b'a', b'e', ..] | [b'e', b'a', b't', 1..=9, ..]
+    )
+}
+
 /// The formats.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
