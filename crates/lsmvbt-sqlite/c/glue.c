@@ -4,6 +4,7 @@
 ** the functions that keep them.
 */
 #include "glue.h"
+#include "glue_note.c"
 #include "glue_file.c"
 #include "glue_abbreviate.c"
 #include "glue_cursor.c"

@@ -39,6 +39,19 @@ static int glueBeginNew(Btree *p){
   return rc;
 }
 
+/* The code stays SQLite's own, and so does its text, which programs compare. The log has the file. */
+static int glueBusy(Btree *p, int rc){
+  const char *zFile = sqlite3PagerFilename(p->pBt->pPager, 0);
+  if( rc==SQLITE_BUSY_SNAPSHOT ){
+    sqlite3_log(rc, "%s: another connection has committed since this transaction began to read: roll back, and begin "
+                "with BEGIN IMMEDIATE", zFile);
+  }else if( (rc&0xFF)==SQLITE_BUSY ){
+    sqlite3_log(rc, "%s: another connection writes or recovers: wait with PRAGMA busy_timeout, or end its transaction",
+                zFile);
+  }
+  return rc;
+}
+
 /* SQLite asks for the schema cookie at every call, and expects one savepoint for each that SQL has
 ** opened. The busy handler runs only where no transaction was open: otherwise waiting could never
 ** help. */
@@ -55,7 +68,7 @@ static int glueBeginTrans(Btree *p, int wrflag, int *pSchemaVersion){
       }
       if( rc==SQLITE_BUSY_SNAPSHOT && p->inTrans==TRANS_NONE ) rc = SQLITE_BUSY;
     }while( (rc&0xFF)==SQLITE_BUSY && p->inTrans==TRANS_NONE && btreeInvokeBusyHandler(p->pBt) );
-    if( rc!=SQLITE_OK ) return rc;
+    if( rc!=SQLITE_OK ) return glueBusy(p, rc);
     glueSetTransaction(p, wrflag ? TRANS_WRITE : TRANS_READ);
   }
   if( pSchemaVersion ) *pSchemaVersion = (int)pGlue->aMeta[BTREE_SCHEMA_VERSION];
@@ -170,6 +183,12 @@ static int glueRollback(Btree *p, int tripCode, int writeOnly){
   }
   glueEndTransaction(p);
   return rc;
+}
+
+SQLITE_PRIVATE int sqlite3BtreeBeginTrans(Btree *p, int wrflag, int *pSchemaVersion){
+  glueForget(p->db);
+  return glueOwns(p) ? glueBeginTrans(p, wrflag, pSchemaVersion)
+                     : stock_sqlite3BtreeBeginTrans(p, wrflag, pSchemaVersion);
 }
 
 static int glueBeginStmt(Btree *p, int iStatement){

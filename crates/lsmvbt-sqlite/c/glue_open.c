@@ -107,7 +107,7 @@ static int glueOpen(
 #endif
   if( sqlite3PagerIsreadonly(p->shared.pPager) ) p->shared.btsFlags |= BTS_READ_ONLY;
   if( rc==SQLITE_OK ){
-    rc = lsmvbt_open(iEngine, sqlite3PagerFile(p->shared.pPager), sqlite3PagerFilename(p->shared.pPager, 0),
+    rc = lsmvbt_open(iEngine, db, sqlite3PagerFile(p->shared.pPager), sqlite3PagerFilename(p->shared.pPager, 0),
                      sqlite3PagerIsreadonly(p->shared.pPager), &p->pEngine);
   }
   if( rc==SQLITE_OK ) rc = glueDiffRegister(db);
@@ -132,8 +132,7 @@ static int glueAsOf(Btree *p, const char *zFilename, int vfsFlags){
   p->pBt->btsFlags |= BTS_READ_ONLY;
   rc = lsmvbt_pragma(GLUE(p)->pEngine, "lsmvbt_version", zVersion, &zAnswer);
   if( rc==SQLITE_ERROR || rc==SQLITE_NOTFOUND ){
-    sqlite3_log(SQLITE_CANTOPEN, "%s: version=%s: %s", zFilename, zVersion, zAnswer ? zAnswer : "no such thing here");
-    rc = SQLITE_CANTOPEN_BKPT;
+    rc = glueCannotOpen(p->db, "%s: version=%s: %s", zFilename, zVersion, zAnswer ? zAnswer : "no such thing here");
   }
   sqlite3_free(zAnswer);
   return rc;
@@ -159,6 +158,7 @@ SQLITE_PRIVATE int sqlite3BtreeOpen(
 ){
   int iEngine;
   int rc;
+  glueForget(db);
   /* A version is one of a file that is there. */
   if( (vfsFlags & SQLITE_OPEN_URI)!=0 && (vfsFlags & SQLITE_OPEN_MAIN_DB)!=0
    && sqlite3_uri_parameter(zFilename, "version")!=0 ){
@@ -170,19 +170,15 @@ SQLITE_PRIVATE int sqlite3BtreeOpen(
   if( rc!=SQLITE_OK ){
     /* As below: stock SQLite releases the file. */
   }else if( glueRefused(*ppBtree, iEngine, vfsFlags) ){
-    sqlite3_log(SQLITE_CANTOPEN, "%s: engine=%s is not this file's engine, or is not known", zFilename,
-                sqlite3_uri_parameter(zFilename, "engine"));
-    rc = SQLITE_CANTOPEN_BKPT;
+    rc = glueCannotOpen(db, "%s: engine=%s is not this file's engine, or is not known: leave engine= out", zFilename,
+                        sqlite3_uri_parameter(zFilename, "engine"));
   }else if( iEngine<0 && glueUriParameter(*ppBtree, vfsFlags, "version") ){
-    sqlite3_log(SQLITE_CANTOPEN, "%s: version= names a version of a database of lsmvbt, and this file is none",
-                zFilename);
-    rc = SQLITE_CANTOPEN_BKPT;
+    rc = glueCannotOpen(db, "%s: version= names a version of a database of lsmvbt, and this file is none", zFilename);
   }else if( iEngine<0 ){
     return SQLITE_OK;
   }else if( vfsFlags & SQLITE_OPEN_SHAREDCACHE ){
-    sqlite3_log(SQLITE_CANTOPEN, "%s: a database of engine %s cannot be opened with a shared cache", zFilename,
-                lsmvbt_engine_name(iEngine));
-    rc = SQLITE_CANTOPEN_BKPT;
+    rc = glueCannotOpen(db, "%s: a database of engine %s cannot be opened with a shared cache: use cache=private",
+                        zFilename, lsmvbt_engine_name(iEngine));
   }
   (void)stock_sqlite3BtreeClose(*ppBtree);
   *ppBtree = 0;

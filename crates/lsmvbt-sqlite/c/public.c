@@ -43,6 +43,18 @@ SQLITE_API sqlite3_backup *sqlite3_backup_init(
   return stock_sqlite3_backup_init(pDest, zDestName, pSource, zSourceName);
 }
 
+SQLITE_API const char *sqlite3_errmsg(sqlite3 *db){
+  if( db ) glueTell(db);
+  return stock_sqlite3_errmsg(db);
+}
+
+#ifndef SQLITE_OMIT_UTF16
+SQLITE_API const void *sqlite3_errmsg16(sqlite3 *db){
+  if( db ) glueTell(db);
+  return stock_sqlite3_errmsg16(db);
+}
+#endif
+
 /* Only VACUUM in place would come here, and it is refused before. */
 SQLITE_PRIVATE int sqlite3BtreeCopyFile(Btree *pTo, Btree *pFrom){
   if( glueOwns(pTo) || glueOwns(pFrom) ) return SQLITE_ERROR;

@@ -41,7 +41,6 @@ pub const ROLES: &[(Role, &[&str])] = &[
         Role::Handle,
         &[
             "sqlite3BtreeBeginStmt",
-            "sqlite3BtreeBeginTrans",
             "sqlite3BtreeCheckpoint",
             "sqlite3BtreeClearCache",
             "sqlite3BtreeClearTable",
@@ -100,6 +99,7 @@ pub const ROLES: &[(Role, &[&str])] = &[
     (
         Role::Chosen,
         &[
+            "sqlite3BtreeBeginTrans",
             "sqlite3BtreeCursorSize",
             "sqlite3BtreeOpen",
             "sqlite3BtreeTransferRow",
@@ -210,11 +210,11 @@ pub const GUARDED: &[Guarded] = &[
         last: "memdb.c",
         functions: &["sqlite3_serialize"],
     },
-    // Every pragma passes here before SQLite acts on it.
+    // Every pragma passes the last one before SQLite acts on it. The others add the note of an error.
     Guarded {
         first: "main.c",
         last: "main.c",
-        functions: &["sqlite3_file_control"],
+        functions: &["sqlite3_errmsg", "sqlite3_errmsg16", "sqlite3_file_control"],
     },
 ];
 

@@ -6,7 +6,7 @@ use ::lsmvbt::{Change, ChangeKind};
 
 use super::code;
 use super::exports::run;
-use super::handle::{Handle, code_of};
+use super::handle::Handle;
 use super::pragma::text;
 use super::sqlite;
 use crate::engine::Error;
@@ -58,7 +58,7 @@ unsafe extern "C" fn lsmvbt_diff(
                 Err(error) => {
                     let words = CString::new(error.to_string()).unwrap_or_default();
                     reason.write(sqlite::allocated(&words));
-                    return Ok(code_of(&error));
+                    return Ok(inner.code_of(&error));
                 }
             };
             let copy = sqlite::allocated_array(&found);

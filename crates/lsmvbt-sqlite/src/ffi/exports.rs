@@ -103,6 +103,7 @@ extern "C" fn lsmvbt_engine_name(number: c_int) -> *const c_char {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lsmvbt_open(
     number: c_int,
+    sqlite: *mut c_void,
     file: *mut RawFile,
     path: *const c_char,
     read_only: c_int,
@@ -124,6 +125,7 @@ unsafe extern "C" fn lsmvbt_open(
             read_only: read_only != 0,
             file,
         },
+        sqlite,
     ));
     // SAFETY: `out` may be written.
     unsafe { out.write(Box::into_raw(handle)) };

@@ -1,14 +1,16 @@
 //! An engine's connection as the C part holds it, and the list of engines.
 
-use std::cell::{RefCell, RefMut};
-use std::ffi::{CStr, c_int};
+use std::cell::RefCell;
+use std::ffi::{CStr, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::{Once, PoisonError, RwLock, RwLockReadGuard};
 
 use ::lsmvbt::Change;
 
 use super::code;
 use super::file::DatabaseFile;
+use super::note::note;
 use super::sqlite;
 use crate::engine::{Connection, Durability, Engine, Error, Place, Result};
 use crate::lsmvbt::Lsmvbt;
@@ -60,6 +62,9 @@ pub(super) struct Inner {
     cache_pages: Option<usize>,
     /// The file that the owner of the state works on.
     pub file: DatabaseFile,
+    path: PathBuf,
+    /// The database connection, which notes errors.
+    sqlite: *mut c_void,
 }
 
 enum State {
@@ -69,8 +74,9 @@ enum State {
 }
 
 impl Handle {
-    pub(super) fn new(engine: &'static dyn Engine, place: Place) -> Self {
-        let file = place.file.clone();
+    /// `sqlite` is the database connection. It outlives this one, and every call holds its mutex.
+    pub(super) fn new(engine: &'static dyn Engine, place: Place, sqlite: *mut c_void) -> Self {
+        let (file, path) = (place.file.clone(), place.path.clone());
         let state = State::New(Box::new(place));
         Self {
             inner: RefCell::new(Inner {
@@ -79,6 +85,8 @@ impl Handle {
                 durability: Durability::default(),
                 cache_pages: None,
                 file,
+                path,
+                sqlite,
             }),
         }
     }
@@ -86,17 +94,13 @@ impl Handle {
     /// Runs `work`, and turns errors and panics into result codes.
     pub(super) fn run(&self, work: impl FnOnce(&mut Inner) -> Result<c_int>) -> c_int {
         let result = catch_unwind(AssertUnwindSafe(|| {
-            let mut inner: RefMut<'_, Inner> = self
-                .inner
-                .try_borrow_mut()
-                .map_err(|_| Error::Misuse("called from within its own call".to_owned()))?;
-            work(&mut inner)
+            let Ok(mut inner) = self.inner.try_borrow_mut() else {
+                sqlite::log(code::MISUSE, "called from within its own call");
+                return code::MISUSE;
+            };
+            work(&mut inner).unwrap_or_else(|error| inner.code_of(&error))
         }));
-        match result {
-            Ok(Ok(code)) => code,
-            Ok(Err(error)) => code_of(&error),
-            Err(_) => code::INTERNAL,
-        }
+        result.unwrap_or(code::INTERNAL)
     }
 }
 
@@ -120,6 +124,24 @@ impl Inner {
             State::New(place) => place.file.size().is_ok_and(|size| size == 0),
             State::Open(_) => false,
         }
+    }
+
+    /// SQLite's code for an error. SQLite's log gets the file and the details. SQLite's own message
+    /// gets them where it would be no more than the code's text. (Busy has no details: programs
+    /// compare its text, and the busy handler tries again.)
+    pub fn code_of(&self, error: &Error) -> c_int {
+        let code = plain_code(error);
+        let path = self.path.display();
+        let text = format!("{path}: {error}{}", way_out(error));
+        match error {
+            Error::Busy | Error::StaleSnapshot | Error::Compare(_) => {}
+            Error::ReadOnly | Error::NoMemory | Error::Refused(_) | Error::Misuse(_) => {
+                sqlite::log(code, &text)
+            }
+            // SAFETY: the connection is open, and this call holds its mutex: see `Handle::new`.
+            _ => unsafe { note(self.sqlite, code, &text) },
+        }
+        code
     }
 
     /// Begins a transaction. Reading a missing database makes nothing: it reads nothing.
@@ -211,12 +233,12 @@ impl Inner {
     }
 }
 
-/// SQLite's code for an error. Details that the code lacks go to SQLite's log.
-pub(super) fn code_of(error: &Error) -> c_int {
-    let code = match error {
-        Error::Busy => return code::BUSY,
-        Error::StaleSnapshot => return code::BUSY_SNAPSHOT,
-        Error::Compare(code) => return *code,
+/// SQLite's code for an error.
+fn plain_code(error: &Error) -> c_int {
+    match error {
+        Error::Busy => code::BUSY,
+        Error::StaleSnapshot => code::BUSY_SNAPSHOT,
+        Error::Compare(code) => *code,
         Error::ReadOnly => code::READONLY,
         Error::NotADatabase | Error::Newer(_) => code::NOTADB,
         Error::Damaged(_) | Error::NoSuchTree(_) => code::CORRUPT,
@@ -227,9 +249,18 @@ pub(super) fn code_of(error: &Error) -> c_int {
         Error::TooBig(_) => code::TOOBIG,
         Error::Refused(_) => code::ERROR,
         Error::Misuse(_) => code::MISUSE,
-    };
-    sqlite::log(code, &error.to_string());
-    code
+    }
+}
+
+/// The user's way out of an error. It follows the reason.
+fn way_out(error: &Error) -> &'static str {
+    match error {
+        Error::NotADatabase => ": open it with the SQLite that wrote it, or restore a copy",
+        Error::Damaged(_) => ": see PRAGMA integrity_check, and restore a copy",
+        Error::Full => ": make room, and repeat what failed",
+        Error::ReadOnly => ": open it for writing, and set lsmvbt_version to 0",
+        _ => "",
+    }
 }
 
 /// Names of engines are compared as SQLite compares names.

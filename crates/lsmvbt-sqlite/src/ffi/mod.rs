@@ -1,7 +1,8 @@
 //! The boundary to SQLite's C code: the only unsafe code of this crate.
 //!
 //! [`exports`] and [`rows`] have the functions that the C part calls (`c/engine.h`). [`file`] is
-//! the database file as SQLite's VFS has opened it. [`sqlite`] is SQLite's own interface for Rust.
+//! the database file as SQLite's VFS has opened it. [`note`] adds the file and the
+//! reason to SQLite's messages. [`sqlite`] is SQLite's own interface for Rust.
 //!
 //! No panic passes the boundary: it becomes `SQLITE_INTERNAL`. A call from within a call of the
 //! same connection (a collation that uses the database it compares for) returns `SQLITE_MISUSE`.
@@ -10,6 +11,7 @@ mod diff;
 mod exports;
 mod file;
 mod handle;
+mod note;
 mod pragma;
 mod rows;
 pub mod sqlite;

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString, c_char, c_int};
 
 use super::code;
-use super::handle::{Handle, code_of};
+use super::handle::Handle;
 use super::sqlite;
 use crate::engine::Error;
 
@@ -43,7 +43,7 @@ unsafe extern "C" fn lsmvbt_pragma(
                 Ok(None) => return Ok(code::NOTFOUND),
                 Ok(Some(words)) => (code::OK, words),
                 Err(error @ (Error::Busy | Error::Compare(_))) => return Err(error),
-                Err(error) => (code_of(&error), error.to_string()),
+                Err(error) => (inner.code_of(&error), error.to_string()),
             };
             let copy = sqlite::allocated(&CString::new(words).unwrap_or_default());
             answer.write(copy);

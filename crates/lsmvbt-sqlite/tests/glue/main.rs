@@ -8,6 +8,7 @@ mod differential;
 mod full;
 mod header;
 mod history;
+mod messages;
 mod model;
 mod order;
 mod pragmas;

@@ -1,0 +1,109 @@
+//! Messages name the file and the way out where SQLite has only a text for each code. A message of
+//! one database is never that of another.
+
+use lsmvbt_sqlite::sqlite::Connection;
+
+use crate::model;
+use crate::support::{Setup, one, refused, run};
+
+const ENGINE: &str = "lsmvbt";
+
+/// The message begins with SQLite's own text and the file, and has these words.
+fn explains(message: &str, own: &str, path: &str, words: &str) {
+    let start = format!("{own}: {path}: ");
+    assert!(message.starts_with(&start), "{message}");
+    assert!(message.contains(words), "{message}");
+}
+
+/// Changes the number of the format in both headers.
+fn made_newer(setup: &Setup, name: &str) -> String {
+    run(&setup.open(name, ENGINE), "CREATE TABLE t(x)");
+    let path = setup.path(name);
+    let mut bytes = std::fs::read(&path).expect("the file");
+    for page in [0, 4096] {
+        bytes[page + 14] += 1;
+    }
+    std::fs::write(&path, bytes).expect("written");
+    path
+}
+
+#[test]
+fn a_newer_format_is_named_with_its_file() {
+    let setup = Setup::new();
+    let path = made_newer(&setup, "x");
+    let connection = Connection::open(&path).expect("opened");
+    let own = "file is not a database";
+    // Again, after the statement before has been finished.
+    for sql in ["SELECT * FROM t", "PRAGMA user_version", "SELECT 1 FROM t"] {
+        explains(&refused(&connection, sql), own, &path, "upgrade, or copy");
+    }
+}
+
+#[test]
+fn a_message_of_one_database_is_not_that_of_another() {
+    let setup = Setup::new();
+    let path = made_newer(&setup, "x");
+    std::fs::write(setup.path("y"), [7; 8192]).expect("a file of nobody's");
+    let connection = setup.open("z", ENGINE);
+    let own = "file is not a database";
+    let attach = |path| refused(&connection, &format!("ATTACH '{path}' AS other"));
+    explains(&attach(&path), own, &path, "upgrade, or copy");
+    assert_eq!(attach(&setup.path("y")), own);
+    assert_eq!(
+        refused(&connection, "nonsense"),
+        "near \"nonsense\": syntax error"
+    );
+}
+
+#[test]
+fn damage_is_named_with_its_file() {
+    let setup = Setup::new();
+    run(&setup.open("x", ENGINE), "CREATE TABLE t(x)");
+    let path = setup.path("x");
+    let mut bytes = std::fs::read(&path).expect("the file");
+    bytes[2 * 4096..].fill(0xa5);
+    std::fs::write(&path, bytes).expect("written");
+    let connection = Connection::open(&path).expect("opened");
+    let own = "database disk image is malformed";
+    explains(
+        &refused(&connection, "SELECT * FROM t"),
+        own,
+        &path,
+        "restore a copy",
+    );
+}
+
+#[test]
+fn a_failed_read_is_named_with_its_file() {
+    let setup = Setup::new();
+    let connection = setup.open("x", model::NAME);
+    run(&connection, "CREATE TABLE t(x)");
+    model::fail_at_the_header();
+    let message = refused(&connection, "SELECT * FROM t");
+    explains(&message, "disk I/O error", &setup.path("x"), "");
+    assert_eq!(one(&connection, "SELECT count(*) FROM t"), "0");
+}
+
+#[test]
+fn a_version_that_is_gone_is_named_with_those_that_are_there() {
+    let setup = Setup::new();
+    let connection = setup.open("x", ENGINE);
+    run(&connection, "CREATE TABLE t(x); INSERT INTO t VALUES (1)");
+    let (path, uri) = (
+        setup.path("x"),
+        format!("file:{}?version=1", setup.path("x")),
+    );
+    let own = "unable to open database file";
+    let message = Connection::open(&uri).err().expect("refused").message;
+    explains(&message, own, &path, "version 1 cannot be read: ");
+    let message = refused(&connection, &format!("ATTACH '{uri}' AS old"));
+    let own = format!("unable to open database: {uri}");
+    explains(&message, &own, &path, "version 1 cannot be read: ");
+    for (uri, words) in [
+        (format!("file:{path}?cache=shared"), "use cache=private"),
+        (setup.uri("x", "stock"), "leave engine= out"),
+    ] {
+        let message = Connection::open(&uri).err().expect("refused").message;
+        explains(&message, "unable to open database file", &path, words);
+    }
+}
