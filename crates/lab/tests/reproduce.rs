@@ -5,7 +5,7 @@ mod printed;
 
 use common::{can_make, onewrite_lab, text};
 use onewrite_iotrace::scratch::FileSystem;
-use printed::{figures, ours, row};
+use printed::{differences_are_told, figures, ours, row};
 use serde_json::Value;
 
 /// The document of one run on a scratch ext4 file system; `None` if that cannot be made.
@@ -242,6 +242,7 @@ fn swal_s_figures_are_measured_on_its_four_applications() {
                 .is_some_and(|rows| !rows.is_empty()),
             "{figure}"
         );
+        differences_are_told(figure);
     }
     for figure in [table_3, figure_4, figure_7, figure_8, figure_9, figure_10] {
         let notes = figure["notes"].to_string();

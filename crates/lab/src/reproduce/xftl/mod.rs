@@ -12,8 +12,9 @@
 //! places       pages that lie across two of the device
 //! validity     the fill at which a run collects blocks of a wanted validity
 //! trial        one run; random: the program fio, rl: RL Benchmark's statements
-//! restart      from flash up to SQLite's first row
-//! targets      targets, misses, and the counts that explain them
+//! restart      from flash up to SQLite's first row; recovered: the same next to the paper's
+//! region       where a claim holds, fails, or is undecided
+//! targets      targets, misses, and the counts that explain them; merits: slide 22's factors
 //! text         tables; page: the same as a page; plots: pictures
 //! test_device  a device and its mounted files
 //! ```
@@ -21,10 +22,13 @@
 mod controllers;
 mod cycles;
 mod flush;
+mod merits;
 mod page;
 mod places;
 mod plots;
 mod random;
+mod recovered;
+mod region;
 mod restart;
 mod rl;
 mod space;
@@ -56,8 +60,8 @@ use trial::{
 /// Transactions unless the user sets the number; the paper does not state its own. The number is
 /// raised until the WAL has whole checkpoint cycles.
 const TRANSACTIONS: u32 = 500;
-/// Pages that a transaction updates in the paper's picture of I/O activities, and in its figures of
-/// merit.
+/// Pages that a transaction updates, unless the user sets them: slide 23's picture of I/O activities
+/// has this number. Slide 22 has 1 to 20, and does not say where its factors are from.
 const UPDATES: u32 = 5;
 
 /// The device of figures that do not vary it, unless the user sets it.
@@ -113,7 +117,12 @@ pub struct Device {
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=95))]
     validity: Vec<u32>,
 
-    /// FTLs of the figures flush and space [default: all]
+    /// Pages that a transaction of partsupply updates, in space, activities, controllers and restart;
+    /// the figure updates has 1, 5, 10 and 20 [default: 5]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20))]
+    updates: Option<u32>,
+
+    /// FTLs of the figures flush and space [default: all], and of restart [default: board]
     #[arg(long, value_enum, value_delimiter = ',')]
     ftl: Vec<Ftl>,
 
@@ -183,6 +192,18 @@ impl Device {
         }
     }
 
+    fn updates(&self) -> u32 {
+        self.updates.unwrap_or(UPDATES)
+    }
+
+    /// The FTLs of the figure restart.
+    fn restarted(&self) -> Vec<Controller> {
+        match self.ftl.is_empty() {
+            true => vec![self.board()],
+            false => self.controllers(),
+        }
+    }
+
     fn board(&self) -> Controller {
         BOARD.with(self.parts)
     }
@@ -206,19 +227,19 @@ pub const FIGURES: [(&str, &str); 9] = [
     ),
     (
         "space",
-        "partsupply: 5 pages a transaction, by size, FTL and file system, and where the paper's claims hold",
+        "partsupply: by size, FTL and file system, and where the paper's claims hold",
     ),
     (
         "updates",
-        "partsupply: time by pages updated in a transaction",
+        "partsupply: time by pages updated in a transaction, and whether one of them reaches the paper's 3.0 and 11.7",
     ),
     (
         "activities",
-        "partsupply: what the device does, 5 pages a transaction, by how many pages of collected blocks are valid",
+        "partsupply: what the device does, by how many pages of collected blocks are valid",
     ),
     (
         "controllers",
-        "partsupply: 5 pages a transaction, by dies that work at a time, what a flush writes, where copies go, and ext4's clusters",
+        "partsupply: by dies that work at a time, what a flush writes, where copies go, and ext4's clusters",
     ),
     (
         "android",
@@ -275,7 +296,7 @@ pub fn measure(asked: &Asked<'_>) -> Result<Report, String> {
         return Err("X-FTL's figures take root: they are run on a device of our own".to_owned());
     }
     let mut report = Report {
-        version: 7,
+        version: 8,
         paper: "xftl",
         seed: asked.seed,
         shape: "pages of 8 KiB, 128 a block, NAND openssd".to_owned(),
@@ -298,7 +319,7 @@ pub fn measure(asked: &Asked<'_>) -> Result<Report, String> {
     }
     report.cells = space::cells(&report.ran);
     report.figures = targets::judge(&report.ran);
-    report.figures.extend(targets::restarts(&report.restarts));
+    report.figures.extend(recovered::restarts(&report.restarts));
     if let Some(dir) = asked.plots {
         report.pictures = plots::save(&report.ran, &report.restarts, dir)?;
     }
@@ -322,7 +343,7 @@ struct Pace {
 impl Pace {
     fn of(asked: &Asked<'_>, figures: &[&'static str]) -> Self {
         let runs = |figure: &&'static str| match *figure {
-            "restart" => asked.device.each(&[USUAL.host_mib]).len() * restart::MODES.len(),
+            "restart" => restart_devices(asked).len() * restart::MODES.len(),
             figure => trials(asked, figure).len() * modes(figure).len(),
         };
         Self {
@@ -363,14 +384,15 @@ fn run_figure(
             return Ok(());
         }
         "restart" => {
-            for fullness in asked.device.each(&[USUAL.host_mib]) {
+            let updates = asked.device.updates();
+            for (controller, fullness) in restart_devices(asked) {
                 for (mode, paper) in restart::MODES {
                     pace.next(asked.limit)?;
                     let case = restart::Case {
-                        controller: asked.device.board(),
+                        controller,
                         fullness,
-                        updates: UPDATES,
-                        transactions: whole_cycles(asked, UPDATES),
+                        updates,
+                        transactions: whole_cycles(asked, updates),
                         cuts: asked.device.cuts,
                         seed: asked.seed,
                     };
@@ -395,6 +417,17 @@ fn run_figure(
         }
     }
     Ok(())
+}
+
+/// The devices of the figure restart.
+fn restart_devices(asked: &Asked<'_>) -> Vec<(Controller, Fullness)> {
+    let sizes = asked.device.each(&[USUAL.host_mib]);
+    let controllers = asked.device.restarted().into_iter();
+    let devices = controllers.flat_map(|controller| {
+        let on = move |fullness: &Fullness| (controller, *fullness);
+        sizes.iter().map(on).collect::<Vec<_>>()
+    });
+    devices.collect()
 }
 
 /// Transactions of a run that is cut off: they fill the WAL a whole number of times.
@@ -444,7 +477,7 @@ fn trials_on(asked: &Asked<'_>, figure: &'static str, usual: Fullness) -> Vec<Tr
         let name = format!("partsupply, {updates} pages");
         trial(name, Work::Plan { op, updates }, controller, fullness)
     };
-    let board = asked.device.board();
+    let (board, set) = (asked.device.board(), asked.device.updates());
     let shape = |name: &str, op| {
         let work = Work::Plan { op, updates: 1 };
         trial(name.to_owned(), work, board, usual)
@@ -453,7 +486,7 @@ fn trials_on(asked: &Asked<'_>, figure: &'static str, usual: Fullness) -> Vec<Tr
         "space" => {
             let controllers = asked.device.controllers().into_iter();
             controllers
-                .map(|controller| partsupply(UPDATES, controller, usual))
+                .map(|controller| partsupply(set, controller, usual))
                 .collect()
         }
         "updates" => [1, 5, 10, 20]
@@ -467,12 +500,12 @@ fn trials_on(asked: &Asked<'_>, figure: &'static str, usual: Fullness) -> Vec<Tr
                         fill: Fill::Validity(*percent),
                         ..usual
                     };
-                    partsupply(UPDATES, board, fullness)
+                    partsupply(set, board, fullness)
                 })
                 .collect()
         }
         "controllers" => controllers::ALL
-            .map(|controller| partsupply(UPDATES, controller.with(asked.device.parts), usual))
+            .map(|controller| partsupply(set, controller.with(asked.device.parts), usual))
             .into(),
         "android" => vec![
             trial("RL Benchmark".to_owned(), Work::Rl, board, usual),

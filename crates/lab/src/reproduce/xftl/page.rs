@@ -42,7 +42,10 @@ pub fn page(report: &Report, title: &str) -> Result<Page, String> {
             .push(Section::new("Settings of the board", "", parts));
     }
     if !report.restarts.is_empty() {
-        let parts = vec![table(&text::restarts(&report.restarts))];
+        let parts = vec![
+            table(&text::restarts(&report.restarts)),
+            Part::Sentences(space::restart_claims(&report.restarts)),
+        ];
         page.sections
             .push(Section::new("Restart after a power cut", "", parts));
     }

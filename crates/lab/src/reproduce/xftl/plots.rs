@@ -145,10 +145,15 @@ fn restart(restarts: &[Restarted]) -> Bars {
     let groups = groups(restarts);
     let several = groups
         .iter()
-        .any(|group| group.fullness != groups[0].fullness);
+        .any(|group| !group.is_on_device_of(&groups[0]));
     let medians: Vec<&Restarted> = groups.iter().filter_map(Group::median).collect();
     let name = |one: &&Restarted| match several {
-        true => format!("{}, {} MiB", one.mode, one.fullness.host_mib),
+        true => format!(
+            "{}, {} MiB, {}",
+            one.mode,
+            one.fullness.host_mib,
+            one.controller.ftl_name()
+        ),
         false => one.mode.to_owned(),
     };
     let part = |name: &str, index, value: fn(&Restarted) -> Option<f64>| BarSeries {
@@ -169,7 +174,7 @@ fn restart(restarts: &[Restarted]) -> Bars {
             part("FTL, from flash", 0, |one| Some(one.ftl_ms)),
             part("mount", 1, |one| Some(one.mount_ms)),
             part("SQLite, to its first row", 2, |one| Some(one.sqlite_ms)),
-            part("the paper's", 3, |one| one.paper_ms),
+            part("the paper's, of SQLite", 3, |one| one.paper_ms),
         ],
     }
 }

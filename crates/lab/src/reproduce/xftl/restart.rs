@@ -45,16 +45,16 @@ pub struct Restarted {
     /// SQLite's time, to its first rows.
     pub sqlite_ms: f64,
     pub paper_ms: Option<f64>,
-    /// Pages read from the NAND since the FTL was there, and programmed.
-    pub reads: u64,
-    pub programs: u64,
+    /// Pages read from the NAND and programmed since SQLite opened the database.
+    pub sqlite_reads: u64,
+    pub sqlite_programs: u64,
     /// The time of one of each, if nothing else works meanwhile.
     pub read_ms: f64,
     pub program_ms: f64,
 }
 
 impl Restarted {
-    /// The paper's restart: all but the FTL's own part.
+    /// All but the FTL's own part.
     pub fn ms(&self) -> f64 {
         self.table_ms + self.mount_ms + self.sqlite_ms
     }
@@ -64,22 +64,28 @@ impl Restarted {
         self.ftl_ms + self.mount_ms + self.sqlite_ms
     }
 
-    /// The time of the reads and programs, one after the other.
-    pub fn work_ms(&self) -> f64 {
-        self.reads as f64 * self.read_ms + self.programs as f64 * self.program_ms
+    /// The time of SQLite's reads and programs, one after the other.
+    pub fn sqlite_work_ms(&self) -> f64 {
+        self.sqlite_reads as f64 * self.read_ms + self.sqlite_programs as f64 * self.program_ms
     }
 }
 
 /// The restarts of one mode on one device.
 pub struct Group<'a> {
     pub mode: &'static str,
+    pub controller: Controller,
     pub fullness: Fullness,
-    /// Sorted by [`Restarted::ms`].
+    /// Sorted by SQLite's time.
     sorted: Vec<&'a Restarted>,
 }
 
 impl<'a> Group<'a> {
-    /// The restart with the median time.
+    /// Whether both are of the same device.
+    pub fn is_on_device_of(&self, other: &Group<'_>) -> bool {
+        (self.controller, self.fullness) == (other.controller, other.fullness)
+    }
+
+    /// The restart with the median of SQLite's time.
     pub fn median(&self) -> Option<&'a Restarted> {
         onewrite_common::middle(&self.sorted).copied()
     }
@@ -93,6 +99,12 @@ impl<'a> Group<'a> {
         let mut places: Vec<u64> = self.sorted.iter().map(|one| one.cut).collect();
         places.sort_unstable();
         places
+    }
+
+    /// The largest factor between the median of SQLite's time and a single one.
+    pub fn factor(&self) -> f64 {
+        let (median, least, most) = self.spread(|one| one.sqlite_ms);
+        (most / median).max(median / least)
     }
 
     /// The median, the least and the most of a time.
@@ -109,19 +121,24 @@ impl<'a> Group<'a> {
 pub fn groups(restarts: &[Restarted]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for one in restarts {
-        let is_same =
-            |group: &&mut Group<'_>| (group.mode, group.fullness) == (one.mode, one.fullness);
+        let is_same = |group: &&mut Group<'_>| {
+            let device = (group.controller, group.fullness);
+            group.mode == one.mode && device == (one.controller, one.fullness)
+        };
         match groups.iter_mut().find(is_same) {
             Some(group) => group.sorted.push(one),
             None => groups.push(Group {
                 mode: one.mode,
+                controller: one.controller,
                 fullness: one.fullness,
                 sorted: vec![one],
             }),
         }
     }
     for group in &mut groups {
-        group.sorted.sort_by(|a, b| a.ms().total_cmp(&b.ms()));
+        group
+            .sorted
+            .sort_by(|a, b| a.sqlite_ms.total_cmp(&b.sqlite_ms));
     }
     groups
 }
@@ -317,7 +334,7 @@ fn restart_after(
     device.end()?;
     let ms = |nanoseconds: u64| nanoseconds as f64 / 1e6;
     let mounted_ns = number(&mounted, "/now_ns");
-    let work = |pointer: &str| number(&read, pointer) - number(&on, pointer);
+    let work = |pointer: &str| number(&read, pointer) - number(&mounted, pointer);
     let timing = Timing::built_in(NAND).ok_or("no such NAND")?;
     let transfer_ms = PAGE as f64 / timing.transfer_mb_per_s / 1e3;
     let restarted = Restarted {
@@ -332,8 +349,8 @@ fn restart_after(
         mount_ms: ms(mounted_ns.saturating_sub(opened)),
         sqlite_ms: ms(number(&read, "/now_ns") - mounted_ns),
         paper_ms,
-        reads: work("/nand/reads"),
-        programs: work("/nand/programs"),
+        sqlite_reads: work("/nand/reads"),
+        sqlite_programs: work("/nand/programs"),
         read_ms: timing.read_us / 1e3 + transfer_ms,
         program_ms: timing.program_us / 1e3 + transfer_ms,
     };
@@ -343,32 +360,18 @@ fn restart_after(
 
 #[cfg(test)]
 mod tests {
-    use super::super::controllers::BOARD;
-    use super::super::trial::Fill;
+    use super::super::recovered::tests::restarted;
     use super::*;
 
     #[test]
     fn restarts_are_grouped_by_device_and_mode_with_their_spread() {
-        let one = |mode, host_mib, sqlite_ms| Restarted {
-            mode,
-            controller: BOARD,
-            fullness: Fullness {
+        let one = |mode, host_mib, sqlite_ms| {
+            let one = restarted(mode, sqlite_ms, None);
+            let fullness = Fullness {
                 host_mib,
-                spare_percent: 30,
-                fill: Fill::Percent(80),
-            },
-            cut: sqlite_ms as u64,
-            operations: 10,
-            transactions: 4,
-            ftl_ms: 10.0,
-            table_ms: 1.0,
-            mount_ms: 2.0,
-            sqlite_ms,
-            paper_ms: None,
-            reads: 0,
-            programs: 0,
-            read_ms: 0.0,
-            program_ms: 0.0,
+                ..one.fullness
+            };
+            Restarted { fullness, ..one }
         };
         let all = [
             one("WAL", 128, 9.0),
@@ -385,10 +388,12 @@ mod tests {
         assert_eq!(names, [("WAL", 128, 3), ("X-FTL", 128, 1), ("WAL", 512, 1)]);
         assert_eq!(groups[0].median().map(|one| one.sqlite_ms), Some(5.0));
         assert_eq!(groups[0].places(), [3, 5, 9]);
+        assert_eq!(groups[0].factor(), 9.0 / 5.0);
         // The table's part is in the FTL's, and counts once.
         assert_eq!(groups[0].spread(Restarted::whole_ms), (17.0, 15.0, 21.0));
         assert_eq!(groups[0].spread(Restarted::ms), (8.0, 6.0, 12.0));
     }
+
     #[test]
     fn every_part_of_the_run_has_a_cut_and_the_seed_says_where() {
         let drawn = |seed| {

@@ -7,10 +7,13 @@ use comfy_table::Table;
 use serde::Serialize;
 
 use super::controllers::{Controller, Flush, MapTo};
+use super::recovered::SLIDE;
+use super::region::{self, Point, Spread};
+use super::restart::{Restarted, groups};
 use super::targets::{DOUBLED, HALVED, TO_ROLLBACK, TO_WAL};
 use super::text::table;
 use super::trial::{Ran, WRITTEN};
-use crate::reproduce::outcome::{Bound, Stated, is_near_count};
+use crate::reproduce::outcome::Stated;
 
 /// A device of the space, and the ratios in it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -118,19 +121,21 @@ fn range<'a>(
     )
 }
 
-/// The cells in which a claim holds.
-fn holds(cells: &[Cell], stated: Stated, figure: impl Fn(&Cell) -> Option<f64>) -> String {
-    let is_so = |ours: f64| match stated.bound {
-        Bound::About => is_near_count(ours, stated.amount),
-        Bound::AtLeast => ours >= stated.amount,
-        Bound::AtMost => ours <= stated.amount,
-    };
-    let holds = |cell: &&Cell| figure(cell).is_some_and(is_so);
-    let within: Vec<String> = cells.iter().filter(holds).map(Cell::name).collect();
-    match within.is_empty() {
-        true => "in no cell".to_owned(),
-        false => within.join("; "),
-    }
+/// Where a claim holds.
+fn region(
+    cells: &[Cell],
+    stated: Stated,
+    spread: Spread,
+    figure: impl Fn(&Cell) -> Option<f64>,
+) -> String {
+    let points = cells.iter().filter_map(|cell| {
+        Some(Point {
+            host_mib: cell.host_mib,
+            ftl: cell.controller.ftl_name(),
+            figure: figure(cell)?,
+        })
+    });
+    region::told(&points.collect::<Vec<_>>(), stated, spread)
 }
 
 /// The head of [`claims`].
@@ -154,18 +159,18 @@ pub fn claims(cells: &[Cell]) -> Vec<String> {
                 range(cells.iter(), time(mode))
             ),
             format!(
-                "the paper's {} holds (a tenth more or less) in: {}",
+                "the paper's {} (a tenth more or less) {}",
                 stated.amount,
-                holds(cells, stated, time(mode))
+                region(cells, stated, region::TIMES, time(mode))
             ),
         ]);
     }
     claims.extend([
         format!(
-            "WAL's host writes so many times as many pages: {}; the paper's {} holds in: {}",
+            "WAL's host writes so many times as many pages: {}; the paper's {} {}",
             range(cells.iter(), host),
             HALVED.amount,
-            holds(cells, HALVED, host)
+            region(cells, HALVED, region::PAGES, host)
         ),
         format!(
             "WAL erases so many times as often (the life of the flash), on FTLs as they are today: {}; in all of \
@@ -174,12 +179,57 @@ pub fn claims(cells: &[Cell]) -> Vec<String> {
             range(cells.iter(), erases)
         ),
         format!(
-            "the paper's doubled life ({} times as many erases, or more) holds in: {}",
+            "the paper's doubled life ({} times as many erases, or more) {}",
             DOUBLED.amount,
-            holds(cells, DOUBLED, erases)
+            region(cells, DOUBLED, region::ERASES, erases)
         ),
     ]);
     claims
+}
+
+/// The claim of a short restart: SQLite's part of the medians. It says nothing of devices on which
+/// the figure restart was not run.
+pub fn restart_claims(restarts: &[Restarted]) -> Vec<String> {
+    let groups = groups(restarts);
+    let paper = |mode: &str| {
+        let group = groups.iter().find(|group| group.mode == mode);
+        group.and_then(|group| group.median()?.paper_ms)
+    };
+    let claim = |mode: &'static str| {
+        let others = groups.iter().filter(|group| group.mode == mode);
+        let points = others.filter_map(|other| {
+            let is_it = |group: &&_| other.is_on_device_of(group);
+            let xftl = groups
+                .iter()
+                .filter(is_it)
+                .find(|one| one.mode == "X-FTL")?;
+            let ms = other.spread(|one| one.sqlite_ms).0;
+            Some(Point {
+                host_mib: other.fullness.host_mib,
+                ftl: other.controller.ftl_name(),
+                figure: ms / xftl.spread(|one| one.sqlite_ms).0.max(1e-12),
+            })
+        });
+        let points: Vec<Point> = points.collect();
+        let stated = Stated::about(paper(mode)? / paper("X-FTL")?, SLIDE);
+        let of_mode = groups.iter().filter(|group| group.mode == mode);
+        let spread = Spread {
+            factor: of_mode.map(|group| group.factor()).fold(1.0, f64::max),
+            between: "power cuts",
+        };
+        (!points.is_empty()).then(|| {
+            format!(
+                "SQLite restarts after a power cut so many times as fast as with {mode}: the paper's {:.1} {}; other \
+                 devices were not run",
+                stated.amount,
+                region::told(&points, stated, spread)
+            )
+        })
+    };
+    ["rollback journal", "WAL"]
+        .into_iter()
+        .filter_map(claim)
+        .collect()
 }
 
 /// The claims and the table; empty without cells.
@@ -239,6 +289,7 @@ pub fn cells_table(cells: &[Cell]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::super::controllers::{BOARD, Ftl};
+    use super::super::recovered::tests::restarted;
     use super::*;
 
     /// WAL erases as many times as often as it takes times as long.
@@ -262,10 +313,24 @@ mod tests {
     }
 
     #[test]
+    fn a_restart_s_claim_is_of_the_devices_that_were_run_alone() {
+        let all = [
+            restarted("WAL", 150.0, Some(153.0)),
+            restarted("X-FTL", 3.4, Some(3.5)),
+        ];
+        let told = restart_claims(&all);
+        assert_eq!(told.len(), 1, "{told:?}");
+        let expected = "the paper's 43.7 holds in: 128 MiB, 8 dies";
+        assert!(told[0].contains(expected), "{told:?}");
+        assert!(told[0].ends_with("were not run"), "{told:?}");
+        assert!(restart_claims(&[]).is_empty());
+    }
+
+    #[test]
     fn the_range_leads_and_a_claim_names_the_cells_that_have_it() {
         let journal = Ftl::Journal.controller();
         let cells = [
-            cell(128, BOARD, 1.5),
+            cell(128, BOARD, 1.3),
             cell(512, BOARD, 3.1),
             cell(512, journal, 1.08),
         ];
@@ -284,7 +349,8 @@ mod tests {
             .iter()
             .find(|line| line.contains("paper's 2 "))
             .unwrap();
-        assert!(halved.ends_with("in no cell"), "{halved}");
+        assert!(halved.contains("holds in no device"), "{halved}");
+        assert!(lines[3].contains("fails in 2 of 3"), "{text}");
         let doubled = lines.iter().find(|line| line.contains("doubled life"));
         let doubled = doubled.expect("the claim");
         assert!(doubled.contains("512 MiB, 8 dies, whole"), "{doubled}");

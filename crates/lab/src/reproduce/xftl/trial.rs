@@ -211,6 +211,10 @@ pub struct Ran {
     pub map_reads: u64,
     /// Pages that complete pairs.
     pub padding_writes: u64,
+    /// Pages copied by wear levelling, because of bit errors, and out of blocks that failed.
+    pub wear_copies: u64,
+    pub scrub_copies: u64,
+    pub failed_copies: u64,
     /// Valid pages of the blocks that garbage collection emptied, in percent; null if it emptied
     /// none.
     pub gc_validity: Option<f64>,
@@ -225,6 +229,11 @@ impl Ran {
     /// Whether a run is of X-FTL, in either way.
     pub fn is_xftl(&self) -> bool {
         self.mode == "X-FTL" || self.mode == WRITTEN
+    }
+
+    /// Whether its transactions are of partsupply, the slides' synthetic workload.
+    pub fn is_partsupply(&self) -> bool {
+        self.workload.starts_with("partsupply")
     }
 
     /// Whether it may be compared: it has the validity that was wanted, if one was.
@@ -512,6 +521,9 @@ impl Trial {
             root_writes: of("/statistics/root_writes"),
             map_reads: of("/statistics/map_reads"),
             padding_writes: of("/statistics/padding_writes"),
+            wear_copies: of("/statistics/wear_copies"),
+            scrub_copies: of("/statistics/scrub_copies"),
+            failed_copies: of("/statistics/failed_copies"),
             gc_validity: (gc_blocks > 0)
                 .then(|| gc_copies as f64 * 100.0 / (gc_blocks * pages) as f64),
         }
