@@ -66,7 +66,11 @@ fn the_slides_are_reproduced_with_a_reason_for_every_count_that_differs() {
     assert_eq!(figures.len(), 6);
     for figure in figures {
         for row in figure["rows"].as_array().expect("rows") {
-            assert!(row["ours"].is_number(), "{row:#}");
+            // The steps of slide 56 have no name, so nothing is run for them.
+            let is_unnamed = row["name"]
+                .as_str()
+                .is_some_and(|name| name.ends_with("unnamed"));
+            assert_eq!(row["ours"].is_number(), !is_unnamed, "{row:#}");
             let differs = matches!(row["verdict"].as_str(), Some("magnitude" | "misses"));
             let same =
                 |told: &&Value| told["row"] == row["name"] && told["quantity"] == row["quantity"];

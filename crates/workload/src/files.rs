@@ -30,6 +30,8 @@ pub enum Access {
     SequentialWrite,
     /// Written at random.
     RandomWrite,
+    /// Written at the end of a file that is empty at first.
+    Append,
     /// Read, one after the other.
     SequentialRead,
     /// Read at random.
@@ -42,13 +44,17 @@ impl Access {
         match self {
             Self::SequentialWrite => "sequential-write",
             Self::RandomWrite => "random-write",
+            Self::Append => "append",
             Self::SequentialRead => "sequential-read",
             Self::RandomRead => "random-read",
         }
     }
 
     fn writes(self) -> bool {
-        matches!(self, Self::SequentialWrite | Self::RandomWrite)
+        matches!(
+            self,
+            Self::SequentialWrite | Self::RandomWrite | Self::Append
+        )
     }
 
     fn is_random(self) -> bool {
@@ -122,7 +128,7 @@ pub struct FilePlan {
     pub count: u32,
     /// Bytes of a record; a multiple of 512 for direct I/O.
     pub record_bytes: usize,
-    /// Records of each file.
+    /// Records of each file; of one that is appended to, at the end.
     pub records: u32,
     /// Threads, each with a file.
     pub threads: u32,
@@ -187,6 +193,14 @@ impl FilePlan {
         }
     }
 
+    /// Records of a file before the run.
+    fn filled(&self) -> u32 {
+        match self.access {
+            Access::Append => 0,
+            _ => self.records,
+        }
+    }
+
     /// Makes and fills the files in `dir`.
     pub fn prepare(&self, dir: &Path) -> Result<Prepared, Error> {
         let mut prepared = Prepared {
@@ -198,7 +212,7 @@ impl FilePlan {
             let path = dir.join(format!("records-{thread}"));
             let mut file = File::create(&path).map_err(Error::io("create", &path))?;
             prepared.paths.push(path.clone());
-            for place in 0..self.records {
+            for place in 0..self.filled() {
                 self.stamp(thread, place, 0, &mut record);
                 file.write_all(&record).map_err(Error::io("fill", &path))?;
             }
@@ -425,6 +439,23 @@ mod tests {
             }
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_file_that_is_appended_to_is_empty_before_and_whole_after() {
+        let dir = tempfile::tempdir_in(".").unwrap();
+        let plan = FilePlan {
+            records: 101,
+            threads: 1,
+            ..plan(Access::Append, Way::Fdatasync)
+        };
+        let prepared = plan.prepare(dir.path()).unwrap();
+        let bytes = || std::fs::metadata(&prepared.paths[0]).unwrap().len();
+        assert_eq!(bytes(), 0);
+        let control = Control::default();
+        prepared.run(&control, &NEVER, || Ok(())).unwrap();
+        assert_eq!(bytes(), 101 * 4096);
+        assert_eq!(prepared.check().unwrap(), "ok");
     }
 
     #[test]

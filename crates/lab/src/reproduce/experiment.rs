@@ -146,6 +146,19 @@ struct Clock {
     begun: Instant,
 }
 
+/// Bytes of a frame in SQLite's log: a page and its header.
+pub const FRAME_BYTES: usize = 24 + 4096;
+
+/// The device's work for one append of a frame to a plain file, with fdatasync. SQLite has no part
+/// in it, so reasons can predict from it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Appended {
+    /// Writes, those of the file system's journal included.
+    pub writes: f64,
+    /// Bytes of the file system's journal.
+    pub fs_journal_bytes: f64,
+}
+
 /// See the module.
 pub struct Experiment<'a> {
     place: &'a Place,
@@ -164,6 +177,8 @@ pub struct Experiment<'a> {
     clock: Clock,
     /// Figures that several reasons need, by name.
     known: BTreeMap<&'static str, f64>,
+    /// The same of appends, by their number.
+    appended: BTreeMap<u32, Appended>,
     notes: Vec<String>,
 }
 
@@ -196,6 +211,7 @@ impl<'a> Experiment<'a> {
                 begun: Instant::now(),
             },
             known: BTreeMap::new(),
+            appended: BTreeMap::new(),
             notes: Vec::new(),
         })
     }
@@ -441,25 +457,51 @@ impl<'a> Experiment<'a> {
         count: u32,
         repeats: u32,
     ) -> Result<files::Run, String> {
-        let plan = FilePlan {
-            access: Access::SequentialWrite,
+        let plan = self.records_of(Access::SequentialWrite, way, record_bytes, count);
+        let mut runs = Vec::new();
+        for _ in 0..repeats.max(1) {
+            runs.push(self.one_of_files(&plan)?);
+        }
+        runs.sort_by(|a, b| a.ops_per_s.total_cmp(&b.ops_per_s));
+        let at = (runs.len() - 1) / 2;
+        Ok(runs.swap_remove(at))
+    }
+
+    /// Appends frames to a plain file, each with fdatasync, and counts the device's work for one.
+    pub fn appended(&mut self, count: u32) -> Result<Appended, String> {
+        if let Some(appended) = self.appended.get(&count) {
+            return Ok(*appended);
+        }
+        let plan = self.records_of(Access::Append, Way::Fdatasync, FRAME_BYTES, count);
+        let run = self.one_of_files(&plan)?;
+        let device = run.device.ok_or("the device was not counted")?;
+        let by = run.by_file.ok_or("bytes were not told apart")?;
+        let count_of = f64::from(count.max(1));
+        let appended = Appended {
+            writes: device.writes.unwrap_or(device.write_requests) as f64 / count_of,
+            fs_journal_bytes: by.fs_journal_bytes as f64 / count_of,
+        };
+        self.appended.insert(count, appended);
+        Ok(appended)
+    }
+
+    fn records_of(&self, access: Access, way: Way, record_bytes: usize, count: u32) -> FilePlan {
+        FilePlan {
+            access,
             way,
             count,
             record_bytes,
             records: count,
             threads: 1,
             seed: self.choice.seed,
-        };
-        let mut runs = Vec::new();
-        for _ in 0..repeats.max(1) {
-            let (run, _) = files::one(&plan, self.place, self.progress)?;
-            if run.checked != "ok" {
-                return Err(format!("{}: {}", way.name(), run.checked));
-            }
-            runs.push(run);
         }
-        runs.sort_by(|a, b| a.ops_per_s.total_cmp(&b.ops_per_s));
-        let at = (runs.len() - 1) / 2;
-        Ok(runs.swap_remove(at))
+    }
+
+    fn one_of_files(&self, plan: &FilePlan) -> Result<files::Run, String> {
+        let (run, _) = files::one(plan, self.place, self.progress)?;
+        match run.checked == "ok" {
+            true => Ok(run),
+            false => Err(format!("{}: {}", plan.way.name(), run.checked)),
+        }
     }
 }

@@ -221,6 +221,7 @@ pub fn sentences(differences: &[Difference]) -> Vec<String> {
             other.why == difference.why
                 && other.holds == difference.holds
                 && other.checked == difference.checked
+                && other.not_decided == difference.not_decided
                 && other.verdict == difference.verdict
                 && other.side == difference.side
         };
@@ -264,7 +265,9 @@ fn sentence(first: &Difference, all: &[&Difference]) -> String {
         }
         (None, _) => "no reason known.".to_owned(),
     };
-    format!("{}: {how}: {why}", rows.join(", "))
+    let noise = first.not_decided.as_ref();
+    let noise = noise.map_or_else(String::new, |noise| format!("{noise}; "));
+    format!("{}: {how}: {noise}{why}", rows.join(", "))
 }
 
 /// The figure of each row as the reason's count predicts it, next to the measured one.
@@ -340,12 +343,14 @@ mod tests {
             checked: why.map(|_| "12 KiB".to_owned()),
             of_row: (row == "B").then(|| "14".to_owned()),
             holds,
+            not_decided: (row == "E").then(|| "not decided: noise".to_owned()),
         };
         let all = [
             difference("A", Some("Because."), true),
             difference("B", Some("Because."), true),
             difference("C", None, false),
             difference("D", Some("Because."), false),
+            difference("E", None, false),
         ];
         assert_eq!(
             sentences(&all),
@@ -354,7 +359,8 @@ mod tests {
                  from syncs: A (written) 12.0, is 11.5; B (written) 12.0, is 11.5.",
                 "C (written): less than in the paper: no reason known.",
                 "D (written): less than in the paper: no reason found. What was supposed, \"Because.\", is not borne \
-                 out: 12 KiB. Predicted from syncs: D (written) 12.0, is 11.5."
+                 out: 12 KiB. Predicted from syncs: D (written) 12.0, is 11.5.",
+                "E (written): less than in the paper: not decided: noise; no reason known."
             ]
         );
     }

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::{Kind, Row, Side, Verdict};
 use crate::reproduce::experiment::Experiment;
+use onewrite_cli::compare::report::Raw;
 
 /// A row's figure as a reason predicts it, from its count.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,6 +83,9 @@ pub struct Difference {
     pub of_row: Option<String>,
     /// Whether the prediction accounts for the difference.
     pub holds: bool,
+    /// Why the figure decides nothing, if the machine was not at rest; null otherwise. This is no
+    /// reason: it predicts nothing.
+    pub not_decided: Option<String>,
 }
 
 /// Finds the sentences for all rows that differ.
@@ -91,14 +95,23 @@ pub fn explain(
     experiment: &mut Experiment<'_>,
 ) -> Result<Vec<Difference>, String> {
     let mut differences = explain_by(rows, reasons, |predict, row| predict(experiment, row))?;
-    for (difference, row) in differences.iter_mut().zip(differing(rows)) {
-        // Other load slows both runs of a round.
-        let has_rounds = row.ratio.as_ref().is_some_and(|r| r.rounds.is_some());
-        if row.kind == Kind::Timed && !has_rounds && !difference.holds {
-            blame_the_machine(difference, experiment);
-        }
-    }
+    doubt(&mut differences, rows, &experiment.raw());
     Ok(differences)
+}
+
+/// Marks the timed figures that a machine which was not at rest leaves open.
+fn doubt(differences: &mut [Difference], rows: &[Row], raw: &Raw) {
+    let noise = noise(raw);
+    for (difference, row) in differences.iter_mut().zip(differing(rows)) {
+        let is_open = !difference.holds && is_exposed_to_noise(row);
+        difference.not_decided = noise.clone().filter(|_| is_open);
+    }
+}
+
+/// Whether other load on the machine can make this figure differ. It slows both runs of a round.
+fn is_exposed_to_noise(row: &Row) -> bool {
+    let has_rounds = row.ratio.as_ref().is_some_and(|r| r.rounds.is_some());
+    row.kind == Kind::Timed && !has_rounds
 }
 
 fn differing(rows: &[Row]) -> impl Iterator<Item = &Row> {
@@ -128,6 +141,7 @@ pub fn explain_by<P: Copy>(
             checked: None,
             of_row: None,
             holds: false,
+            not_decided: None,
         };
         // Takes the first reason that holds. Otherwise takes the last one tried, with the
         // prediction that speaks against it.
@@ -151,32 +165,28 @@ pub fn explain_by<P: Copy>(
 /// The largest factor between the raw rates of one run for a machine at rest.
 const AT_REST: f64 = 1.5;
 
-/// The last explanation of a timed figure: the machine was not at rest.
-fn blame_the_machine(difference: &mut Difference, experiment: &Experiment<'_>) {
-    let raw = experiment.raw();
-    let range = raw
+/// How far the raw rates of a run were apart, if the machine was not at rest.
+fn noise(raw: &Raw) -> Option<String> {
+    let (least, most) = raw
         .min
         .append_fdatasync_per_s
-        .zip(raw.max.append_fdatasync_per_s);
-    let Some((least, most)) = range.filter(|(least, most)| most / least > AT_REST) else {
-        return;
-    };
-    difference.why = Some(
-        "The machine was not at rest: the same plain system calls took different times in the course of this run.",
-    );
-    difference.checked = Some(format!(
-        "appends with fdatasync, raw, between {least:.0} and {most:.0} a second"
-    ));
-    difference.count = None;
-    difference.predicted = None;
-    difference.of_row = None;
-    difference.holds = true;
+        .zip(raw.max.append_fdatasync_per_s)?;
+    let varied = most / least;
+    (varied > AT_REST).then(|| {
+        format!(
+            "not decided: raw rates varied by {varied:.1} times in this run (appends with fdatasync, {least:.0} to \
+             {most:.0} a second)"
+        )
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use onewrite_workload::raw::Rates;
+
     use super::super::Stated;
     use super::*;
+    use crate::reproduce::rounds::Paired;
 
     /// A row whose ratio is 2 in the paper, and 6 here.
     fn row() -> Row {
@@ -236,5 +246,60 @@ mod tests {
         // A reason for the other side is not tried, whatever it predicts.
         let told = explained(&row, &[reason(Side::Below, 6.0)]);
         assert_eq!((told.holds, told.why), (false, None));
+    }
+
+    /// Raw rates of a run, with these appends a second.
+    fn raw(appends: &[f64]) -> Raw {
+        let rates = |append_fdatasync: &f64| Rates {
+            direct_dsync_4k: None,
+            direct_4k: None,
+            append_fdatasync: *append_fdatasync,
+        };
+        Raw::of(&appends.iter().map(rates).collect::<Vec<_>>(), 1_000)
+    }
+
+    #[test]
+    fn a_noisy_machine_decides_nothing_and_is_no_reason() {
+        let told = noise(&raw(&[1_000.0, 400.0, 900.0])).expect("planted noise");
+        assert!(
+            told.starts_with("not decided: raw rates varied by 2.5 times"),
+            "{told}"
+        );
+        assert_eq!(noise(&raw(&[1_000.0, 700.0])), None);
+        let median = Row::new("a", "time", "ms", Kind::Timed)
+            .ratio("b", Some(Stated::at_most(0.2, "test")), Some(0.9))
+            .judged();
+        assert!(is_exposed_to_noise(&median));
+        let mut differences = explain_by(std::slice::from_ref(&median), &[], |(), _| {
+            unreachable!("there is no reason")
+        })
+        .unwrap();
+        doubt(
+            &mut differences,
+            std::slice::from_ref(&median),
+            &raw(&[9.0, 3.0]),
+        );
+        let told = &differences[0];
+        assert_eq!((told.holds, told.why, told.predicted), (false, None, None));
+        assert!(told.not_decided.is_some());
+    }
+
+    #[test]
+    fn noise_speaks_neither_of_counts_nor_of_paired_rounds() {
+        let paired = Paired {
+            ratios: vec![0.9; 7],
+            error: 0.05,
+            trials: Vec::new(),
+        };
+        let stated = Some(Stated::at_most(0.2, "test"));
+        let rounds = Row::new("a", "time", "ms", Kind::Timed)
+            .rounds("b", stated, &paired)
+            .judged();
+        let rows = [row(), rounds];
+        assert!(rows.iter().all(Row::differs));
+        let mut differences =
+            explain_by(&rows, &[], |(), _| unreachable!("there is no reason")).unwrap();
+        doubt(&mut differences, &rows, &raw(&[9.0, 3.0]));
+        assert!(differences.iter().all(|told| told.not_decided.is_none()));
     }
 }
