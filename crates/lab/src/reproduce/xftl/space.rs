@@ -212,9 +212,14 @@ pub fn restart_claims(restarts: &[Restarted]) -> Vec<String> {
         });
         let points: Vec<Point> = points.collect();
         let stated = Stated::about(paper(mode)? / paper("X-FTL")?, SLIDE);
-        let of_mode = groups.iter().filter(|group| group.mode == mode);
+        let of_mode = || groups.iter().filter(|group| group.mode == mode);
+        if of_mode().any(|group| group.cuts() < 2) {
+            return Some(format!(
+                "SQLite's restart after one power cut has no spread, so nothing is decided against {mode}"
+            ));
+        }
         let spread = Spread {
-            factor: of_mode.map(|group| group.factor()).fold(1.0, f64::max),
+            factor: of_mode().map(|group| group.factor()).fold(1.0, f64::max),
             between: "power cuts",
         };
         (!points.is_empty()).then(|| {
@@ -314,11 +319,15 @@ mod tests {
 
     #[test]
     fn a_restart_s_claim_is_of_the_devices_that_were_run_alone() {
-        let all = [
-            restarted("WAL", 150.0, Some(153.0)),
-            restarted("X-FTL", 3.4, Some(3.5)),
-        ];
-        let told = restart_claims(&all);
+        let of_a_cut = || {
+            [
+                restarted("WAL", 150.0, Some(153.0)),
+                restarted("X-FTL", 3.4, Some(3.5)),
+            ]
+        };
+        let told = restart_claims(&of_a_cut());
+        assert!(told[0].contains("has no spread"), "{told:?}");
+        let told = restart_claims(&[of_a_cut(), of_a_cut()].concat());
         assert_eq!(told.len(), 1, "{told:?}");
         let expected = "the paper's 43.7 holds in: 128 MiB, 8 dies";
         assert!(told[0].contains(expected), "{told:?}");
