@@ -15,7 +15,7 @@ pub fn row<'a>(figure: &'a Value, name: &str, quantity: &str) -> &'a Value {
         .unwrap_or_else(|| panic!("no {name}, {quantity}: {figure}"))
 }
 
-/// What was measured in that row.
+/// The measured part of that row.
 pub fn ours(figure: &Value, name: &str, quantity: &str) -> f64 {
     let row = row(figure, name, quantity);
     row["ours"]

@@ -12,7 +12,7 @@ use crate::reproduce::outcome::{Bound, Stated, is_near_count};
 #[derive(Clone, Copy, Debug)]
 pub struct Spread {
     pub factor: f64,
-    /// What differs: seeds, or power cuts.
+    /// Seeds, or power cuts.
     pub between: &'static str,
 }
 
@@ -39,7 +39,7 @@ pub struct Point {
     pub figure: f64,
 }
 
-/// What a figure says about a claim.
+/// A figure decides a claim, or does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decision {
     Holds,
