@@ -74,7 +74,12 @@ pub fn run(args: &Args) -> Outcome {
     let named = |e: String| format!("{}: {e}", args.database.display());
     let path = fs::canonicalize(&args.database).map_err(|e| named(why_unread(&e)))?;
     let state = state_of(&path).map_err(named)?;
-    if matches!(state, State::Ours) || args.discard {
+    let writes = match &state {
+        State::Ours => true,
+        State::Broken(_) => args.discard,
+        State::Stock | State::Newer(_) => false,
+    };
+    if writes {
         rights::check_recovery(&path)?;
     }
     onewrite::register().map_err(|e| e.to_string())?;
