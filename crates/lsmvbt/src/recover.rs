@@ -320,8 +320,8 @@ impl Core {
             }
             self.store(AGAIN, 0)?;
         }
-        if published == 0 && self.slot_is_settled()? {
-            // Perhaps a rollback has settled it, and a power cut would bring the slot back.
+        if published == 0 && self.a_settled_slot_may_come_back()? {
+            // Perhaps a rollback has settled it. Nobody must see that before it is durable.
             self.flush_storage()?;
         }
         // A settled version is durable and in place: a commit through a slot, which carries no

@@ -148,6 +148,35 @@ fn a_rollback_that_was_killed_does_not_come_undone() {
     }
 }
 
+/// Flushes of the open that recovers after a kill.
+fn flushes_of_recovery(file: &MemoryFile, torn: Torn, killed: Db) -> u64 {
+    file.kill_all();
+    std::mem::forget(killed);
+    open(file, torn).stats().flushes
+}
+
+/// The slot of an orderly commit stays, and every later header calls it settled.
+#[test]
+fn a_slot_that_both_headers_call_settled_costs_no_flush() {
+    for torn in [Torn::Trust, Torn::Double] {
+        let file = MemoryFile::new();
+        let (a, _) = begun(&file, Torn::Double);
+        a.close().expect("closed");
+        let (a, _) = begun(&file, torn);
+        assert_eq!(flushes_of_recovery(&file, torn, a), 0, "{torn:?}");
+    }
+}
+
+#[test]
+fn a_slot_that_only_the_newer_header_calls_settled_costs_one() {
+    let file = MemoryFile::new();
+    let (mut a, tree) = begun(&file, Torn::Double);
+    change(&mut a, tree).expect("changed");
+    a.write(Durability::Flush).expect("written");
+    a.rollback().expect("rolled back");
+    assert_eq!(flushes_of_recovery(&file, Torn::Double, a), 1);
+}
+
 /// Later headers must not go back to a version before the one in the slot.
 #[test]
 fn a_slot_that_is_rolled_back_stays_settled() {
