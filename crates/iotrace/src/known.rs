@@ -181,6 +181,34 @@ pub fn extents_of(path: &Path) -> std::io::Result<usize> {
     Ok(breaks + usize::from(!extents.is_empty()))
 }
 
+/// Extents that ext4 keeps inside the inode. More are in blocks of their own.
+const IN_THE_INODE: usize = 4;
+
+/// The part of a file, of 1, that was written when its extents no longer fitted into the inode of
+/// ext4, if it was written from beginning to end. The journal then has one block more.
+///
+/// A block that is written in the middle of a preallocated extent divides it. So while the fourth
+/// extent is written, there are five.
+///
+/// # Errors
+/// The file cannot be opened, or its file system does not say.
+pub fn part_past_inode(path: &Path) -> std::io::Result<f64> {
+    Ok(part_behind(&extents(path)?, IN_THE_INODE - 1))
+}
+
+/// The part behind this many pieces; 0 for a file without content.
+fn part_behind(extents: &[Range<u64>], pieces: usize) -> f64 {
+    let (mut seen, mut end, mut behind, mut all) = (0, None, 0, 0);
+    for extent in extents {
+        seen += usize::from(end != Some(extent.start));
+        end = Some(extent.end);
+        let sectors = extent.end - extent.start;
+        all += sectors;
+        behind += if seen > pieces { sectors } else { 0 };
+    }
+    behind as f64 / all.max(1) as f64
+}
+
 /// The sectors that a file has, in the order of its content.
 ///
 /// # Errors
@@ -198,4 +226,18 @@ pub fn extents(path: &Path) -> std::io::Result<Vec<Range<u64>>> {
         }
     }
     Ok(extents)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_that_continue_each_other_are_one() {
+        let pieces = [0..8, 8..16, 100..108, 200..208, 208..216, 50..58];
+        assert_eq!(part_behind(&pieces, 3), 8.0 / 48.0);
+        assert_eq!(part_behind(&pieces, 2), 24.0 / 48.0);
+        assert_eq!(part_behind(&pieces, 4), 0.0);
+        assert_eq!(part_behind(&[], 0), 0.0);
+    }
 }

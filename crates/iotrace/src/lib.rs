@@ -43,4 +43,4 @@ pub mod tracefs;
 mod xfs;
 
 pub use error::Error;
-pub use known::{extents as sectors_of, extents_of};
+pub use known::{extents as sectors_of, extents_of, part_past_inode};

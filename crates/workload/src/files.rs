@@ -237,6 +237,11 @@ impl Prepared {
         team::run_workers(workers?, control, stop, gate)
     }
 
+    /// The files, one for each thread.
+    pub fn paths(&self) -> &[PathBuf] {
+        &self.paths
+    }
+
     /// `ok`, or the first record that differs from its last write.
     pub fn check(&self) -> Result<String, Error> {
         let plan = &self.plan;

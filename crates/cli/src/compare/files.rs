@@ -168,6 +168,10 @@ pub struct Run {
     pub(super) after_write_bytes: Option<u64>,
     /// `ok`, or the first record that differs from its last write.
     pub checked: String,
+    /// The part of the first file, of 1, that was written when ext4 had no more room for its extents
+    /// in the inode, if it was written from beginning to end. Null where the file system does not
+    /// say.
+    pub past_inode: Option<f64>,
 }
 
 impl FileArgs {
@@ -261,6 +265,8 @@ pub fn one(
     let returned = mark().map_err(failed)?;
     let settled = settle().map_err(failed)?;
     let checked = prepared.check().map_err(text)?;
+    let first = prepared.paths().first();
+    let past_inode = first.and_then(|path| onewrite_iotrace::part_past_inode(path).ok());
     drop(prepared);
     let (mut figures, said) = match (meter, from, returned, settled) {
         (Some(meter), Some(from), Some(returned), Some(settled)) => {
@@ -269,7 +275,12 @@ pub fn one(
         _ => (Vec::new(), Vec::new()),
     };
     let after = (figures.len() > 1).then(|| figures.swap_remove(1));
-    let run = described(plan, &finished, figures.pop(), after.as_ref(), checked);
+    let run = described(plan, &finished, figures.pop(), after.as_ref());
+    let run = Run {
+        checked,
+        past_inode,
+        ..run
+    };
     Ok((run, said))
 }
 
@@ -278,7 +289,6 @@ fn described(
     finished: &Finished,
     figures: Option<Figures>,
     after: Option<&Figures>,
-    checked: String,
 ) -> Run {
     let elapsed_s = finished.last.seconds_since(finished.first);
     let device = figures.as_ref().map(Device::of);
@@ -292,7 +302,8 @@ fn described(
         by_file: figures.and_then(|figures| figures.by_file),
         per_op: device.map(|device| device.per_op(plan.count)),
         after_write_bytes: after.map(|after| after.counters.write_bytes),
-        checked,
+        checked: String::new(),
+        past_inode: None,
     }
 }
 

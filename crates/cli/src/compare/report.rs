@@ -243,6 +243,9 @@ pub struct State {
     pub log_kib_before: Option<u64>,
     /// The same when it ended.
     pub log_kib_after: Option<u64>,
+    /// The part of stock WAL's log, of 1, that was written when ext4 had no more room for its extents
+    /// in the inode. Null for other modes.
+    pub log_past_inode: Option<f64>,
 }
 
 /// Whether the database holds the transactions' data.

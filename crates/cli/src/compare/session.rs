@@ -13,7 +13,7 @@ use onewrite_iotrace::meter::{Figures, Mark, Meter};
 use onewrite_workload::connection::{self, Checkpoint, Settings};
 use onewrite_workload::databases::Databases;
 use onewrite_workload::latency::Latencies;
-use onewrite_workload::mode::{Mode, Pragma, Synchronous};
+use onewrite_workload::mode::{Mode, Pragma, Synchronous, Vfs};
 use onewrite_workload::plan::{self, Plan};
 use onewrite_workload::team::{self, Control, Finished};
 use serde_json::{Map, Value};
@@ -182,6 +182,7 @@ impl Session<'_> {
             .step(|| self.transactions(holder, cache_kib))?;
         (transactions.from, transactions.returned) = (ran.started, ran.ended);
         state.log_kib_after = self.log_kib();
+        state.log_past_inode = self.log_past_inode();
 
         self.say("check");
         let vfs = self.settings.mode.journal().vfs;
@@ -247,6 +248,7 @@ impl Session<'_> {
             cache_kib,
             log_kib_before: self.log_kib(),
             log_kib_after: None,
+            log_past_inode: None,
         })
     }
 
@@ -258,6 +260,14 @@ impl Session<'_> {
         };
         let file = |suffix: &&str| fs::metadata(companion(&self.path, suffix)).ok();
         suffixes.iter().find_map(file).map(|file| file.len() / 1024)
+    }
+
+    /// See [`State::log_past_inode`]. No other mode's log is opened: this process may hold locks on it.
+    fn log_past_inode(&self) -> Option<f64> {
+        let journal = self.settings.mode.journal();
+        let is_stock = journal.vfs == Vfs::Stock && journal.name == "wal";
+        let part = || onewrite_iotrace::part_past_inode(&companion(&self.path, "-wal")).ok();
+        is_stock.then(part).flatten()
     }
 
     /// The database with its table and, for updates and deletes, its rows, which are checkpointed.

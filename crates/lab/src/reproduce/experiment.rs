@@ -157,6 +157,10 @@ pub struct Appended {
     pub writes: f64,
     /// Bytes of the file system's journal.
     pub fs_journal_bytes: f64,
+    /// The part of the file, of 1, that was written when its extents no longer fitted into the
+    /// inode: the file system's journal had a block more then. 0 where the file system has no such
+    /// block.
+    pub past_inode: f64,
 }
 
 /// See the module.
@@ -480,9 +484,16 @@ impl<'a> Experiment<'a> {
         let appended = Appended {
             writes: device.writes.unwrap_or(device.write_requests) as f64 / count_of,
             fs_journal_bytes: by.fs_journal_bytes as f64 / count_of,
+            past_inode: self.of_ext4(run.past_inode),
         };
         self.appended.insert(count, appended);
         Ok(appended)
+    }
+
+    /// The part of a file past the inode, on ext4.
+    pub fn of_ext4(&self, past_inode: Option<f64>) -> f64 {
+        let has_leaves = self.file_system() == "ext4";
+        past_inode.filter(|_| has_leaves).unwrap_or(0.0)
     }
 
     fn records_of(&self, access: Access, way: Way, record_bytes: usize, count: u32) -> FilePlan {
