@@ -57,7 +57,7 @@ pub struct Device {
     pub name: String,
     /// Bytes of its logical block.
     pub block: u32,
-    /// Vendor and model.
+    /// Vendor and model; empty if it does not have the name of a disk.
     pub model: String,
     /// Whether it is connected by USB. The adapter may show blocks of its own.
     pub usb: bool,
@@ -67,9 +67,7 @@ impl Device {
     /// True if its blocks are those of a disk.
     fn is_disk(&self) -> bool {
         let model = self.model.to_lowercase();
-        !self.usb
-            && DISKS.iter().any(|disk| self.name.starts_with(disk))
-            && !VIRTUAL.iter().any(|word| model.contains(word))
+        !self.usb && has_disk_name(&self.name) && !VIRTUAL.iter().any(|word| model.contains(word))
     }
 }
 
@@ -146,20 +144,29 @@ impl AtomicWrites {
     }
 }
 
+fn has_disk_name(name: &str) -> bool {
+    DISKS.iter().any(|disk| name.starts_with(disk))
+}
+
 impl Device {
-    /// The whole device of this directory of sysfs: a partition has no queue of its own.
+    /// The whole device of this directory of sysfs: a partition has no queue of its own. Every open
+    /// of a database asks this, so it takes few system calls.
     fn at(link: &Path) -> Option<Device> {
-        let directory = link.canonicalize().ok()?;
-        let whole = match directory.join("partition").exists() {
-            true => directory.parent()?,
-            false => &directory,
+        let target = std::fs::read_link(link).ok()?;
+        let (directory, whole) = match link.join("partition").exists() {
+            true => (link.join(".."), target.parent()?),
+            false => (link.to_owned(), target.as_path()),
         };
-        let text = |name: &str| std::fs::read_to_string(whole.join(name)).ok();
-        let names = ["device/vendor", "device/model"];
+        let text = |name: &str| std::fs::read_to_string(directory.join(name)).ok();
+        let name = whole.file_name()?.to_string_lossy().into_owned();
+        let names: &[&str] = match has_disk_name(&name) {
+            true => &["device/vendor", "device/model"],
+            false => &[],
+        };
         Some(Device {
-            name: whole.file_name()?.to_string_lossy().into_owned(),
+            name,
             block: text("queue/logical_block_size")?.trim().parse().ok()?,
-            model: names.map(|name| text(name).unwrap_or_default()).concat(),
+            model: names.iter().filter_map(|name| text(name)).collect(),
             usb: whole.to_string_lossy().contains("/usb"),
         })
     }
