@@ -126,7 +126,22 @@ impl Report {
         }
         // A process may have closed it between the looks at its guard and at its locks.
         std::thread::sleep(PAUSE);
-        Self::look(file)
+        match report.is_still(file) {
+            true => Ok(report),
+            false => Self::look(file),
+        }
+    }
+
+    /// Whether a look at the headers, which is cheap, finds the same.
+    fn is_still(&self, file: &Path) -> bool {
+        let (Ok(found), Ok(path)) = (look::at(file, Wanted::Headers), fs::canonicalize(file))
+        else {
+            return false;
+        };
+        let is_guarded = found.database.as_ref().is_some_and(|it| it.guarded);
+        let size = |log: Option<&Log>| log.map(|it| it.size);
+        (is_guarded, found.in_use) == (self.guarded, self.in_use)
+            && size(log(&path, &found).as_ref()) == size(self.log.as_ref())
     }
 
     fn look(file: &Path) -> Result<Report, String> {
