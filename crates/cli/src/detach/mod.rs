@@ -432,3 +432,27 @@ fn verify(path: &Path) -> Result<(String, String), String> {
     connection.close().map_err(|(_, e)| in_words(e))?;
     Ok((mode, check))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The free space of a file system does not count a quota. SQLite meets that.
+    #[test]
+    fn an_index_that_cannot_be_made_is_called_lack_of_space_and_a_bad_device_is_not() {
+        let of = |code| {
+            in_words(rusqlite::Error::SqliteFailure(
+                rusqlite::ffi::Error::new(code),
+                None,
+            ))
+        };
+        for code in [
+            rusqlite::ffi::SQLITE_FULL,
+            rusqlite::ffi::SQLITE_IOERR_SHMSIZE,
+        ] {
+            assert!(of(code).contains(FREE_SOME), "{code}: {}", of(code));
+        }
+        let bad = of(rusqlite::ffi::SQLITE_IOERR_WRITE);
+        assert!(!bad.contains(FREE_SOME), "{bad}");
+    }
+}

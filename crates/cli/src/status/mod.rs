@@ -14,9 +14,10 @@ use report::Report;
 
 /// Explains the words below the options of `status --help`.
 pub const AFTER_HELP: &str = "\
-Says whether DB is a stock SQLite database or in a journal mode of onewrite, whether stock SQLite can open
-it now, which programs have it open, how much of its log is not in the database yet, and the way back to stock SQLite.
-Nothing is changed, recovered or locked, and it takes no root. DB may be in use.
+Says whether DB is a stock SQLite database or in a journal mode of onewrite, whether stock SQLite
+can open it now, which programs have it open, how much of its log is not in the database yet, and
+the way back to stock SQLite. Nothing is changed, recovered or locked, and it takes no root. DB may
+be in use.
 
 States:
   clean           closed, and complete without its log
@@ -24,8 +25,8 @@ States:
   needs-recovery  not closed, and nobody has it open: the next open recovers it
   broken          something is wrong with the files: `onewrite verify DB` says more
 
-Programs are found by their open files: without root only your own. Locks also show those of other users,
-but not an idle connection in a rollback mode.
+Programs are found by their open files: without root only your own. Locks also show those of other
+users, but not an idle connection in a rollback mode.
 
 Exit code:
   0  any state but broken

@@ -110,7 +110,7 @@ pub struct Log {
     pub frames: u32,
     /// Their transactions.
     pub transactions: u64,
-    /// Committed frames that are not in the database yet; null where that cannot be told.
+    /// Committed frames that are not in the database yet; null where that is unknown.
     pub frames_not_checkpointed: Option<u32>,
 }
 
