@@ -23,8 +23,8 @@ const WRITTEN: [u32; 2] = [1, 5];
 /// Percent of spare NAND.
 const SPARE: u32 = 7;
 /// Flushes: of others than the whole map so many that their journals and tables were full several
-/// times. The whole map takes fewer, but so many that opening the first block on each plane, with its
-/// erase, is a small part: a block of today takes hundreds of pages of the map.
+/// times. The whole map takes fewer. The first block on each plane is opened and erased in any case,
+/// and takes hundreds of pages of the map. With too few flushes these erases would decide.
 const FEW: u32 = 100;
 const MANY: u32 = 600;
 

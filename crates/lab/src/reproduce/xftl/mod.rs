@@ -158,8 +158,9 @@ impl Device {
         self.space = SIZES.into_iter().filter(|size| *size < LARGE_MIB).collect();
     }
 
-    /// One small device of two FTLs, unless the user names others.
+    /// One small device of two FTLs, unless the user names others, and one seed.
     pub fn small(&mut self) {
+        self.seeds = 1;
         if self.size.is_empty() {
             self.size.push(SMALL_MIB);
         }

@@ -1,7 +1,7 @@
 //! The NAND of a device: its chips, their pages and blocks, and how many work at a time.
 //!
-//! The paper's board is of 2010. A reader of today may ask what is left of a ratio on chips of
-//! today, so NAND is an axis like the FTL and the size. The FTL is the same on each.
+//! The board's chips are of its time, and so may be a ratio. So NAND is an axis, as the FTL and the
+//! size are. The FTL is the same on each.
 
 use onewrite_flash::nand::timing::Timing;
 use serde::Serialize;
@@ -96,8 +96,8 @@ impl Nand {
         self.chips().channels * self.chips().ways
     }
 
-    /// How many times as many transactions as on the board a run takes, so that it fills as many of
-    /// the blocks that are open at a time. Otherwise it is luck whether it collects a block.
+    /// The factor by which a run is longer than on the board, so that it fills as many open blocks.
+    /// In a run that is too short it is luck whether a block is collected.
     pub const fn longer(self) -> u32 {
         const fn open(nand: Nand) -> u32 {
             nand.dies() * nand.chips().planes * nand.chips().pages_per_block

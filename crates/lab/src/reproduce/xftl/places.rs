@@ -43,8 +43,9 @@ mod tests {
         assert_eq!(of(&[32..40, 8..64]), Some(0.0));
         assert_eq!(of(&[32..64, 104..136]), Some(50.0));
         // Where pages have 8 KiB it begins one, and of 16 KiB it is in the middle.
-        assert_eq!(across(&[48..112], 8192), Some(0.0));
-        assert_eq!(across(&[48..112], 16_384), Some(100.0));
+        let off = [48..112, 176..208];
+        assert_eq!(across(&off, 8192), Some(0.0));
+        assert_eq!(across(&off, 16_384), Some(100.0));
     }
 
     #[test]

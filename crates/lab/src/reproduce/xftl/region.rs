@@ -100,7 +100,7 @@ impl Point {
         }
     }
 
-    /// What all seeds say. A value between two seeds may be that of a third.
+    /// Several seeds decide together. A third seed may have any value between two.
     fn decision_of_seeds(&self, stated: Stated) -> Decision {
         let (low, high) = self.range();
         let amount = stated.amount;
