@@ -255,6 +255,8 @@ fn garbage_collection_finds_as_many_valid_pages_in_each_mode() {
         "400",
         "--validity",
         "50",
+        "--table",
+        "256",
     ]);
     let ran = document["ran"].as_array().expect("runs");
     assert_eq!(ran.len(), 4, "modes: {document}");

@@ -115,7 +115,7 @@ pub struct Device {
     fill: Option<u32>,
 
     /// Of the figure activities: percent of valid pages in the blocks that garbage collection
-    /// empties, the same in each mode, as measured [default: 30,50,70]
+    /// empties, the same in each mode, as measured [default: 30,45]
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=95))]
     validity: Vec<u32>,
 
