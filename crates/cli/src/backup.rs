@@ -78,7 +78,9 @@ const BREATH: Duration = Duration::from_millis(1);
 #[derive(Serialize)]
 struct Report {
     version: u32,
+    #[serde(serialize_with = "crate::output::lossy")]
     database: PathBuf,
+    #[serde(serialize_with = "crate::output::lossy")]
     output: PathBuf,
     /// Of the database.
     journal_mode: String,

@@ -8,9 +8,11 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::ValueEnum;
+use onewrite_common::files::open_named;
 use onewrite_record::event::{Event, Outcome, Part, Start, UNKNOWN, When};
-use onewrite_record::file::{Header, Writer};
+use onewrite_record::file::{self, Header, Writer};
 use onewrite_record::import::{self, Operation, Script};
+use onewrite_record::sql;
 
 use crate::directory::cannot_write;
 use crate::{Outcome as CommandOutcome, directory};
@@ -27,6 +29,9 @@ Examples:
   sqlite3 app.db .dump | onewrite import -o app.trace --format sql -
   onewrite import -o a.trace --start app.db changes.sql
   onewrite import -o pocketdata.trace workload_a_timing_a.json";
+
+/// The files that the command takes.
+const EXPECTED: &str = "a script of SQL, a list in JSON, or - for standard input";
 
 /// Bytes of a database in one event.
 const PIECE_BYTES: usize = 128 << 10;
@@ -61,46 +66,111 @@ enum Format {
 
 /// Imports.
 pub fn run(args: &Args) -> CommandOutcome {
-    let say = |error: &dyn std::fmt::Display| format!("{}: {error}", args.file.display());
     let is_json = args.file.extension() == Some(OsStr::new("json"));
     let by_name = if is_json { Format::Json } else { Format::Sql };
     let input: Box<dyn Read> = match args.file == Path::new("-") {
         true => Box::new(std::io::stdin().lock()),
-        false => Box::new(BufReader::new(
-            File::open(&args.file).map_err(|error| say(&why_not_opened(&error)))?,
-        )),
+        false => Box::new(BufReader::new(open_named(&args.file, EXPECTED)?)),
     };
+    // Before the trace is made: one of an earlier import stays where this is no SQL.
+    let source = Source::of(args.format.unwrap_or(by_name), input)
+        .map_err(|error| format!("{}: {error}", args.file.display()))?;
     let out = Out::create(&args.output)?;
-    let count = write(args, args.format.unwrap_or(by_name), input, out)
-        .inspect_err(|_| directory::remove_half_written(&args.output))?;
+    let count =
+        write(args, source, out).inspect_err(|_| directory::remove_half_written(&args.output))?;
     eprintln!("onewrite: {}: {count} statements", args.output.display());
     Ok(ExitCode::SUCCESS)
 }
 
-fn why_not_opened(error: &std::io::Error) -> String {
-    match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            "there is no such file: give a script of SQL, a list in JSON, or - for standard input"
-                .to_owned()
+/// The words with which a statement of SQLite begins.
+const VERBS: [&str; 23] = [
+    "ALTER",
+    "ANALYZE",
+    "ATTACH",
+    "BEGIN",
+    "COMMIT",
+    "CREATE",
+    "DELETE",
+    "DETACH",
+    "DROP",
+    "END",
+    "EXPLAIN",
+    "INSERT",
+    "PRAGMA",
+    "REINDEX",
+    "RELEASE",
+    "REPLACE",
+    "ROLLBACK",
+    "SAVEPOINT",
+    "SELECT",
+    "UPDATE",
+    "VACUUM",
+    "VALUES",
+    "WITH",
+];
+
+/// Characters of a text that is no SQL, for its error.
+const SHOWN: usize = 40;
+
+/// Refuses a file that is something else: a replay would compare nothing but its syntax error. Only the
+/// first statement is looked at. A program's own mistakes belong into its trace.
+fn check_is_sql(first: &[u8]) -> Result<(), String> {
+    if VERBS.contains(&sql::verb(first).as_str()) {
+        return Ok(());
+    }
+    let why = if first.starts_with(file::MAGIC) {
+        "this is a trace already: play it with \"onewrite replay\"".to_owned()
+    } else if first.starts_with(b"SQLite format 3\0") {
+        "this is a database: give it as --start, with a script that uses it".to_owned()
+    } else if first.trim_ascii_start().starts_with(b"[")
+        || first.trim_ascii_start().starts_with(b"{")
+    {
+        "this is no SQL: give --format json for a list in JSON".to_owned()
+    } else {
+        let shown: String = String::from_utf8_lossy(first)
+            .trim()
+            .chars()
+            .take(SHOWN)
+            .collect();
+        format!("it begins with {shown:?}, which is no statement of SQL: give {EXPECTED}")
+    };
+    Err(why)
+}
+
+/// An opened input.
+enum Source {
+    /// The first statement, if there is any, and those after it.
+    Script(Option<Vec<u8>>, Script<Box<dyn Read>>),
+    List(import::List),
+}
+
+impl Source {
+    fn of(format: Format, input: Box<dyn Read>) -> Result<Source, String> {
+        if format == Format::Json {
+            let list = import::list(input).map_err(|error| error.to_string())?;
+            return Ok(Source::List(list));
         }
-        _ => error.to_string(),
+        let mut script = Script::new(input);
+        let first = script.next_statement().map_err(|error| error.to_string())?;
+        first.as_deref().map_or(Ok(()), check_is_sql)?;
+        Ok(Source::Script(first, script))
     }
 }
 
 /// Writes the trace; returns the number of statements.
-fn write(args: &Args, format: Format, input: Box<dyn Read>, mut out: Out) -> Result<u64, String> {
+fn write(args: &Args, source: Source, mut out: Out) -> Result<u64, String> {
     let say = |error: &dyn std::fmt::Display| format!("{}: {error}", args.file.display());
-    match format {
-        Format::Sql => {
+    match source {
+        Source::Script(first, mut script) => {
             out.begin(args.start.as_deref())?;
-            let mut script = Script::new(input);
-            while let Some(sql) = script.next_statement().map_err(|error| say(&error))? {
+            let mut next = first;
+            while let Some(sql) = next {
                 out.statement(sql)?;
+                next = script.next_statement().map_err(|error| say(&error))?;
             }
             out.finish()
         }
-        Format::Json => {
-            let list = import::list(input).map_err(|error| say(&error))?;
+        Source::List(list) => {
             let made = made_by(&list.init, args.start.as_deref())?;
             out.begin(
                 made.as_ref()

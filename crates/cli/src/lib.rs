@@ -31,6 +31,7 @@ pub mod run;
 pub mod salvage;
 pub mod scan;
 pub mod shell;
+pub mod status;
 pub mod text_table;
 pub mod top;
 pub mod trace;

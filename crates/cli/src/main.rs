@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use onewrite_cli::{
     backup, compare, detach, device, doctor, exit, exporter, ftl, import, inspect, record, replay,
-    run, salvage, scan, shell, top, trace, verify,
+    run, salvage, scan, shell, status, top, trace, verify,
 };
 
 /// Durable SQLite commits in one device write: measure, explain and repair.
@@ -51,6 +51,9 @@ enum Command {
     /// Make a new database of everything that can be proven whole in a database and a log
     #[command(after_long_help = salvage::AFTER_HELP)]
     Salvage(salvage::Args),
+    /// Say whose a database is, its journal mode, its users, and whether it was closed cleanly
+    #[command(after_long_help = status::AFTER_HELP)]
+    Status(status::Args),
     /// Say whether a database and its logs are whole, and what would be lost
     #[command(after_long_help = verify::AFTER_HELP)]
     Verify(verify::Args),
@@ -99,6 +102,7 @@ fn main() -> ExitCode {
         Command::Ftl(args) => ftl::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Salvage(args) => salvage::run(&args),
+        Command::Status(args) => status::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Top(args) => top::run(&args),

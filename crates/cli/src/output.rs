@@ -5,8 +5,9 @@
 //! standard output that cannot be written to, as on a full disk, is one, and is reported.
 
 use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::html::{HtmlArgs, Page};
 
@@ -72,5 +73,21 @@ pub fn text(text: &str) -> Result<(), String> {
             Err(format!("cannot write to standard output: {error}"))
         }
         _ => Ok(()),
+    }
+}
+
+/// A path in a document. JSON is UTF-8, a file's name is any bytes: those that do not fit are replaced.
+pub fn lossy<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
+}
+
+/// The same for a path that may be missing.
+pub fn lossy_option<S: Serializer>(
+    path: &Option<PathBuf>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match path {
+        Some(path) => lossy(path, serializer),
+        None => serializer.serialize_none(),
     }
 }

@@ -224,6 +224,45 @@ fn a_model_may_be_a_file_and_a_report_names_it() {
     assert!(shown.contains("the model mine (of my own)"), "{shown}");
 }
 
+/// A region takes three times its size. On a small device it is not made, so that its mode writes no
+/// more than without one; the report says so.
+#[test]
+fn a_region_that_is_larger_than_the_device_can_spare_is_told() {
+    if !can_run() || !can_make(FileSystem::Xfs) {
+        return;
+    }
+    let modes = ["150m", "24m"].map(|size| format!("onewrite:checkpoint=forward,region={size}"));
+    let document = document(&[
+        "--device",
+        "ftl:time=none",
+        "--scratch",
+        "xfs",
+        "--modes",
+        &modes.join(","),
+        "--count",
+        "1100",
+        "--autocheckpoint",
+        "500",
+    ]);
+    let notes = document["notes"].as_array().expect("notes");
+    let told = |mode: &str| {
+        let mut notes = notes.iter().filter_map(Value::as_str);
+        notes.any(|note| note.starts_with(mode) && note.contains("the region was refused"))
+    };
+    assert_eq!(
+        [told(&modes[0]), told(&modes[1])],
+        [true, false],
+        "{notes:?}"
+    );
+    let runs = document["runs"].as_array().expect("runs");
+    let made = |run: &Value| {
+        let bytes = &run["pragmas"]["onewrite_status"]["remapped"]["replenished_bytes"];
+        bytes.as_u64().expect("a count")
+    };
+    assert_eq!(made(&runs[0]), 0, "{document}");
+    assert!(made(&runs[1]) >= 20 << 20, "{document}");
+}
+
 #[test]
 fn a_model_that_is_none_is_refused_with_the_reason() {
     let dir = tempfile::tempdir().expect("a directory");

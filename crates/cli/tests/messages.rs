@@ -73,7 +73,7 @@ fn a_directory_that_is_none_is_named_with_the_option_for_another() {
 fn a_database_that_is_not_there_is_named() {
     let directory = tempfile::tempdir().expect("a directory");
     let none = directory.path().join("app.db");
-    for command in ["inspect", "detach"] {
+    for command in ["inspect", "detach", "status"] {
         let output = onewrite(command, &[path(&none)]);
         assert_says(
             &output,
@@ -82,11 +82,8 @@ fn a_database_that_is_not_there_is_named() {
         );
     }
     let output = onewrite("replay", &[path(&none)]);
-    assert_says(
-        &output,
-        1,
-        &[path(&none), "no such file", "onewrite record"],
-    );
+    let expected = ["no such file", "give a trace", "onewrite record"];
+    assert_says(&output, 1, &[&[path(&none)], &expected[..]].concat());
     let trace = directory.path().join("a.trace");
     let output = onewrite("import", &["-o", path(&trace), path(&none)]);
     assert_says(
@@ -95,6 +92,60 @@ fn a_database_that_is_not_there_is_named() {
         &[path(&none), "no such file", "a script of SQL"],
     );
     assert!(!trace.exists());
+}
+
+#[test]
+fn a_directory_is_called_that_and_what_is_expected_is_said() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = path(directory.path());
+    let trace = directory.path().join("a.trace");
+    let trace = path(&trace);
+    for (command, args, expected) in [
+        ("inspect", vec![place], "give a database"),
+        ("detach", vec![place], "give a database"),
+        ("status", vec![place], "give a database"),
+        ("replay", vec![place], "give a trace"),
+        ("import", vec!["-o", trace, place], "a script of SQL"),
+    ] {
+        let output = onewrite(command, &args);
+        assert_says(&output, 1, &[place, "this is a directory", expected]);
+    }
+    let uri = format!("file://{place}/app.db");
+    for command in ["status", "inspect"] {
+        let output = onewrite(command, &[&uri]);
+        assert_says(&output, 1, &[&uri, "no such file", "give the path"]);
+    }
+}
+
+#[test]
+fn what_is_no_sql_is_not_imported_and_an_earlier_trace_stays() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| directory.path().join(name);
+    let (trace, script) = (at("a.trace"), at("script.sql"));
+    let import = |file: &Path| onewrite("import", &["-o", path(&trace), path(file)]);
+    fs::write(&script, "-- a comment\n; /**/ select 1; hello; .mode").expect("a script");
+    let output = import(&script);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let before = fs::read(&trace).expect("a trace");
+    fs::copy(&trace, at("copy.trace")).expect("a copy");
+    let database = Connection::open(at("app.db")).expect("a database");
+    database
+        .execute_batch("CREATE TABLE t(a)")
+        .expect("a table");
+    fs::write(at("hello"), "hello").expect("a file");
+    fs::write(at("list"), "[]").expect("a file");
+    fs::write(at("bytes"), [0, 1, 2, 0xff]).expect("a file");
+    for (name, words) in [
+        ("hello", ["\"hello\"", "a script of SQL"]),
+        ("bytes", ["no statement of SQL", "a script of SQL"]),
+        ("list", ["no SQL", "--format json"]),
+        ("app.db", ["a database", "--start"]),
+        ("copy.trace", ["a trace already", "onewrite replay"]),
+    ] {
+        let file = at(name);
+        assert_says(&import(&file), 1, &[&[path(&file)], &words[..]].concat());
+        assert!(fs::read(&trace).expect("a trace") == before, "{name}");
+    }
 }
 
 #[test]
@@ -143,6 +194,7 @@ fn without_root_or_permission_that_is_what_is_missing() {
     let copy = directory.path().join("copy.db");
     for args in [
         vec!["inspect", path(&secret)],
+        vec!["status", path(&secret)],
         vec!["detach", path(&secret)],
         vec!["backup", path(&secret), path(&copy)],
     ] {

@@ -30,7 +30,7 @@ enum Command {
     Powercut(powercut::Args),
     /// Measure what a paper's tables and figures show, and print the paper's values next to ours
     #[command(after_long_help = reproduce::AFTER_HELP)]
-    Reproduce(reproduce::Args),
+    Reproduce(Box<reproduce::Args>),
     /// Compare stock WAL and our modes over a grid, and show where a mode is worse (root)
     #[command(after_long_help = matrix::AFTER_HELP)]
     Matrix(matrix::Args),

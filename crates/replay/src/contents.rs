@@ -1,7 +1,7 @@
 //! The first reading of a trace: its totals, and the files that its databases began with. It lays
 //! them out in a directory as plain databases without logs.
 
-use onewrite_common::files::{COMPANIONS, companion};
+use onewrite_common::files::{COMPANIONS, companion, open_named};
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read};
@@ -61,18 +61,16 @@ pub struct Contents {
     pub bytes: u64,
 }
 
+/// The file that a replay takes.
+const EXPECTED: &str = "a trace; \"onewrite record -o FILE -- PROGRAM\" makes one";
+
 /// Opens a trace at its beginning.
 ///
 /// # Errors
 /// With the file's name.
 pub fn open(trace: &Path) -> Result<Reader<BufReader<File>>, String> {
     let say = |error: &dyn std::fmt::Display| format!("{}: {error}", trace.display());
-    let file = File::open(trace).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            say(&"there is no such file: make a trace with \"onewrite record -o FILE -- PROGRAM\"")
-        }
-        _ => say(&error),
-    })?;
+    let file = open_named(trace, EXPECTED)?;
     Reader::new(BufReader::with_capacity(1 << 20, file)).map_err(|error| say(&error))
 }
 

@@ -97,7 +97,7 @@ with their range; the JSON has for each run those just before and just after it.
   map=one-die|striped          the dies that write the map [one-die]
   gc=greedy|cost-benefit       the block that garbage collection empties [greedy]
   board                        the OpenSSD board: flush=whole,copies=among-host,map=striped,channels=2,ways=4
-  nand=openssd|emmc|tlc|FILE   times and endurance [openssd]
+  nand=openssd|emmc|tlc|tlc-3d|slc-cache|FILE   times and endurance [openssd]
   spare=PERCENT                kept back for garbage collection [12]
   full=PERCENT                 of the pages that hold something before the first run [80]
   used=programmed|steady       a used device was programmed 1.5 times over, or until amplification is steady [programmed]

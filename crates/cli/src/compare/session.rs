@@ -358,6 +358,7 @@ impl Session<'_> {
     fn describe(self, repeat: u32, life: Life, stock_after_close: String) -> (Run, Vec<String>) {
         let (phases, mut notes) = phases(self.boundaries.meter, &life);
         notes.extend(no_checkpoint(&self.terms, &self.settings.mode, &phases));
+        notes.extend(no_region(&self.settings.mode, &life.pragmas));
         let count = self.plan.measured();
         let device = phases.run.as_ref().map(Device::of);
         let elapsed_s = life.finished.last.seconds_since(life.finished.first);
@@ -488,6 +489,21 @@ fn no_checkpoint(terms: &Terms, mode: &Mode, phases: &Phases) -> Option<String> 
         format!(
             "{mode}: --steady, but no checkpoint fell into the run, so its figures lack the cost of checkpoints; \
              give a larger --count"
+        )
+    })
+}
+
+/// The note on a region of remapping checkpoints that the file system had no room for. The run's
+/// figures are then those without a region.
+fn no_region(mode: &Mode, in_force: &Map<String, Value>) -> Option<String> {
+    let remapped = in_force.get("onewrite_status")?.get("remapped")?;
+    let refusals = remapped.get("region_refusals")?.as_u64()?;
+    let made = remapped.get("replenished_bytes")?.as_u64()? >> 20;
+    let why = remapped.get("why_no_region")?.as_str().unwrap_or_default();
+    (refusals > 0).then(|| {
+        format!(
+            "{mode}: the region was refused {refusals} times ({why}) and {made} MiB of it were made; more than three \
+             times what it lacks must be free"
         )
     })
 }

@@ -73,6 +73,9 @@ pub struct Args {
 pub fn run(args: &Args) -> Outcome {
     let named = |e: String| format!("{}: {e}", args.database.display());
     let path = fs::canonicalize(&args.database).map_err(|e| named(why_unread(&e)))?;
+    if path.is_dir() {
+        return Err(named(why_unread(&io::ErrorKind::IsADirectory.into())));
+    }
     let state = state_of(&path).map_err(named)?;
     let writes = match &state {
         State::Ours => true,
@@ -81,6 +84,7 @@ pub fn run(args: &Args) -> Outcome {
     };
     if writes {
         rights::check_recovery(&path)?;
+        check_room(&path)?;
     }
     onewrite::register().map_err(|e| e.to_string())?;
     let mut report = Report::new(&path);
@@ -255,12 +259,54 @@ fn in_words(error: rusqlite::Error) -> String {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => in_use(),
         Some(ErrorCode::DiskFull) => {
-            "no space is left on its file system: free some, and run this again. Nothing is lost"
-                .to_owned()
+            format!("no space is left on its file system: {FREE_SOME}. Nothing is lost")
+        }
+        _ if is_without_index(&error) => {
+            format!(
+                "SQLite could not make its wal-index (-shm), mostly for lack of space: {FREE_SOME}. Nothing is lost"
+            )
         }
         _ => error.to_string(),
     }
 }
+
+/// The way out of a full file system.
+const FREE_SOME: &str = "free some, and run this again";
+
+/// SQLite does not tell a full file system from a failing device here.
+fn is_without_index(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error().map(|e| e.extended_code);
+    code == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE)
+}
+
+/// Refuses a full file system before SQLite opens the database: an open without room for the
+/// wal-index leaves a database guarded that was not.
+fn check_room(path: &Path) -> Result<(), String> {
+    let is_missing = |suffix: &str| !companion(path, suffix).exists();
+    let missing = SHARED_BYTES.iter().filter(|(suffix, _)| is_missing(suffix));
+    let needed: u64 = missing.map(|(_, bytes)| bytes).sum();
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    // A file system without a limit counts no blocks.
+    let space = rustix::fs::statvfs(directory).ok();
+    let Some(space) = space.filter(|it| it.f_blocks > 0) else {
+        return Ok(());
+    };
+    let blocks = match rustix::process::geteuid().is_root() {
+        true => space.f_bfree,
+        false => space.f_bavail,
+    };
+    let room = blocks.saturating_mul(space.f_frsize);
+    match room < needed {
+        true => Err(format!(
+            "{}: {room} bytes are left on its file system, and {needed} are needed: {FREE_SOME}. Nothing was changed",
+            path.display()
+        )),
+        false => Ok(()),
+    }
+}
+
+/// The files of an open database that processes share, with the bytes of a small one.
+const SHARED_BYTES: [(&str, u64); 2] = [("-shm", 32 << 10), ("-onewrite-shm", 4 << 10)];
 
 fn in_use() -> String {
     "the database is in use: another process has it open (SQLite's locks do not show which). Nothing \
@@ -385,4 +431,28 @@ fn verify(path: &Path) -> Result<(String, String), String> {
         .map_err(in_words)?;
     connection.close().map_err(|(_, e)| in_words(e))?;
     Ok((mode, check))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The free space of a file system does not count a quota. SQLite meets that.
+    #[test]
+    fn an_index_that_cannot_be_made_is_called_lack_of_space_and_a_bad_device_is_not() {
+        let of = |code| {
+            in_words(rusqlite::Error::SqliteFailure(
+                rusqlite::ffi::Error::new(code),
+                None,
+            ))
+        };
+        for code in [
+            rusqlite::ffi::SQLITE_FULL,
+            rusqlite::ffi::SQLITE_IOERR_SHMSIZE,
+        ] {
+            assert!(of(code).contains(FREE_SOME), "{code}: {}", of(code));
+        }
+        let bad = of(rusqlite::ffi::SQLITE_IOERR_WRITE);
+        assert!(!bad.contains(FREE_SOME), "{bad}");
+    }
 }

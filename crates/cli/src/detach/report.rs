@@ -17,6 +17,7 @@ const VERSION: u32 = 1;
 #[derive(Debug, Serialize)]
 pub struct Report {
     version: u32,
+    #[serde(serialize_with = "crate::output::lossy")]
     database: PathBuf,
     /// The action on the database.
     pub done: Done,
@@ -65,8 +66,10 @@ pub struct Recovered {
 pub struct GivenUp {
     /// Why it could not be recovered.
     pub why: String,
+    #[serde(serialize_with = "crate::output::lossy")]
     pub log: PathBuf,
     /// Its new name; null where there was no log, or an empty one.
+    #[serde(serialize_with = "crate::output::lossy_option")]
     pub kept_as: Option<PathBuf>,
     /// Null where that is unknown.
     pub frames: Option<u32>,

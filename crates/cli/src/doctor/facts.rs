@@ -71,12 +71,14 @@ pub struct Facts {
     /// Type of the file system.
     pub filesystem: String,
     /// The mount point of the file system.
+    #[serde(serialize_with = "crate::output::lossy_option")]
     pub mount_point: Option<PathBuf>,
     /// The mount options that matter for durable writes.
     pub mount_options: Vec<String>,
     /// The block device; null if there is none or it is not known.
     pub device: Option<String>,
     /// For a loop device, the file behind it.
+    #[serde(serialize_with = "crate::output::lossy_option")]
     pub backing_file: Option<PathBuf>,
     /// Facts about the disk that its queue does not report; shown as warnings.
     #[serde(skip)]

@@ -55,7 +55,7 @@ pub struct Shape {
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(0..=90))]
     spare: u32,
 
-    /// Its cells: openssd, emmc, tlc, or a file (docs/xftl.md)
+    /// Its cells: openssd, emmc, tlc, tlc-3d, slc-cache, or a file (docs/xftl.md)
     #[arg(long, default_value = "openssd")]
     nand: String,
 

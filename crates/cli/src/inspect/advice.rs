@@ -31,6 +31,16 @@ pub fn log_without_guard(log: &Path) -> String {
     )
 }
 
+/// A log of SQLite's own next to a database without bytes.
+pub fn log_of_empty_database(log: &Path) -> String {
+    format!(
+        "it holds transactions, but the database has 0 bytes: it was cut or replaced since. SQLite \
+         deletes this log when it opens the database. Copy the log first: \
+         \"onewrite salvage {} -o OUT\" reads it",
+        log.display()
+    )
+}
+
 /// A `-wal` or hot `-journal` of stock SQLite next to a guarded database.
 pub fn stock_file_next_to_guard() -> &'static str {
     "a file of stock SQLite next to a guarded database: it belongs to another database, and stock SQLite \

@@ -3,6 +3,7 @@
 pub use onewrite_common::files::companion;
 use std::fs;
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,6 +14,8 @@ use onewrite::log::{Geometry, HeaderError, LogHeader};
 use onewrite::mode::Layout;
 use onewrite::storage::{Access, Create, DirectIo, LockByte, LockKind, LogFile};
 use onewrite::wal::{self, PageSize, WalHeader};
+use rustix::fs::{Access as May, AtFlags, CWD, accessat};
+use rustix::io::Errno;
 
 use super::header::DatabaseHeader;
 use super::judge::{Judge, Owner};
@@ -39,10 +42,17 @@ pub enum Wanted {
 /// Looks at a file.
 pub fn at(file: &Path, wanted: Wanted) -> io::Result<Report> {
     let named = |e: io::Error| {
-        let why = super::why_unread(&e);
+        let mut why = super::why_unread(&e);
+        if e.kind() == io::ErrorKind::NotFound && file.as_os_str().as_bytes().starts_with(b"file:")
+        {
+            why.push_str(". A URI is for SQLite: give the path in it");
+        }
         io::Error::new(e.kind(), format!("{}: {why}", file.display()))
     };
     let path = fs::canonicalize(file).map_err(named)?;
+    if path.is_dir() {
+        return Err(named(io::ErrorKind::IsADirectory.into()));
+    }
     let mut report = look(file, &path, wanted).map_err(named)?;
     for _ in 1..LOOKS {
         if report.problems.is_empty() {
@@ -73,13 +83,11 @@ fn look(file: &Path, path: &Path, wanted: Wanted) -> io::Result<Report> {
             let owner = Owner::of_log(path);
             report.wal = Some(stock_log(&mut report, path, wanted, &owner)?);
         }
-        Kind::Empty => report
-            .notes
-            .push("the file is empty: no log, or a database that was never written".into()),
+        Kind::Empty => empty(&mut report, path, wanted)?,
         Kind::Unknown => {
             let what = format!(
                 "neither an onewrite log, nor a log of SQLite, nor a database: it begins with {}",
-                hex(&head[..head.len().min(16)])
+                beginning(&head[..head.len().min(16)])
             );
             report.problem(path, Some(0), what);
         }
@@ -114,6 +122,55 @@ fn kind_of(path: &Path, head: &[u8]) -> Kind {
     } else {
         Kind::Unknown
     }
+}
+
+/// Bytes as a text where they are one, else as hexadecimal digits.
+fn beginning(bytes: &[u8]) -> String {
+    let is_text = |byte: &u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
+    match std::str::from_utf8(bytes) {
+        Ok(text) if bytes.iter().all(is_text) => format!("{text:?}"),
+        _ => hex(bytes),
+    }
+}
+
+/// A file without bytes. A log with transactions next to one is of a database that was here before,
+/// and no open brings them back.
+fn empty(report: &mut Report, path: &Path, wanted: Wanted) -> io::Result<()> {
+    let name = path.as_os_str().as_encoded_bytes();
+    if name.ends_with(b"-onewrite") || name.ends_with(b"-wal") {
+        report.notes.push("0 bytes: the log is empty".to_owned());
+        return Ok(());
+    }
+    report.in_use = users::has_users(path)?;
+    let owner = Owner::of_database(path);
+    let log_path = log_of(path);
+    if has_bytes(&log_path) {
+        let (log, header) = our_log(report, &log_path, wanted, &owner)?;
+        if header.is_some_and(|it| !it.is_empty()) {
+            report.problem(&log_path, Some(32), advice::log_without_guard(&log_path));
+        }
+        report.log = Some(log);
+    }
+    let wal_path = companion(path, "-wal");
+    if has_bytes(&wal_path) {
+        let wal = stock_log(report, &wal_path, wanted, &owner)?;
+        if wal.wal_header.is_some() {
+            report.problem(&wal_path, None, advice::log_of_empty_database(&wal_path));
+        }
+        report.wal = Some(wal);
+    }
+    if report.problems.is_empty() {
+        report.notes.push(EMPTY_DATABASE.to_owned());
+    }
+    Ok(())
+}
+
+/// The note about a database without bytes.
+const EMPTY_DATABASE: &str = "0 bytes: to SQLite this is a valid database without tables. If it held \
+                              tables, they are gone: restore a backup";
+
+fn has_bytes(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.len() > 0)
 }
 
 /// The log of onewrite that belongs to a database.
@@ -164,8 +221,7 @@ fn logs_of_database(
 ) -> io::Result<()> {
     let log_path = log_of(path);
     let owner = Owner::of_database(path);
-    let is_there = |path: &Path| fs::metadata(path).is_ok_and(|file| file.len() > 0);
-    let found = match is_there(&log_path) {
+    let found = match has_bytes(&log_path) {
         true => Some(our_log(report, &log_path, wanted, &owner)?),
         false => None,
     };
@@ -183,7 +239,7 @@ fn logs_of_database(
     }
     report.log = found.map(|(log, _)| log);
     let wal = companion(path, "-wal");
-    if is_there(&wal) {
+    if has_bytes(&wal) {
         report.wal = Some(stock_log(report, &wal, wanted, &owner)?);
         if header.guard.is_some() {
             report.problem(&wal, None, advice::stock_file_next_to_guard());
@@ -193,7 +249,14 @@ fn logs_of_database(
 }
 
 fn open(path: &Path) -> io::Result<LogFile> {
-    LogFile::open(path, Create::Never, Access::ReadOnly, DirectIo::Never).map_err(io::Error::other)
+    let opened = LogFile::open(path, Create::Never, Access::ReadOnly, DirectIo::Never);
+    opened.map_err(
+        |e| match accessat(CWD, path, May::READ_OK, AtFlags::EACCESS) {
+            // The caller has words for it.
+            Err(Errno::ACCESS) => io::ErrorKind::PermissionDenied.into(),
+            _ => io::Error::other(e),
+        },
+    )
 }
 
 fn read_head<const N: usize>(file: &LogFile) -> io::Result<([u8; N], usize)> {
@@ -216,6 +279,7 @@ fn our_log(
         path: path.to_owned(),
         size,
         in_use: Some(in_use),
+        newer_version: None,
         header: None,
         wal_header: None,
         frames: None,
@@ -232,6 +296,7 @@ fn our_log(
         Ok(header) => header,
         Err(e) => {
             report.problem(path, Some(place_of(&e)), e.to_string());
+            log.newer_version = newer(&e);
             return Ok((log, None));
         }
     };
@@ -349,6 +414,7 @@ fn stock_log(report: &mut Report, path: &Path, wanted: Wanted, owner: &Owner) ->
         size,
         // SQLite locks nothing in its log.
         in_use: owner.database.is_some().then_some(owner.has_users),
+        newer_version: None,
         header: None,
         wal_header: None,
         frames: None,
@@ -420,6 +486,14 @@ fn describe_wal(wal: &WalHeader) -> report::WalHeader {
             true => "big-endian",
             false => "little-endian",
         },
+    }
+}
+
+/// The format version, if it is newer than those that are known here.
+fn newer(error: &HeaderError) -> Option<u32> {
+    match error {
+        HeaderError::Version(version) => Some(*version),
+        _ => None,
     }
 }
 

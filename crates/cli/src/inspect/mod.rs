@@ -19,6 +19,8 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use onewrite_common::files;
+
 use crate::Outcome;
 pub use header::DatabaseHeader;
 use look::Wanted;
@@ -104,13 +106,10 @@ pub fn describe(file: &Path, frames: u32, out: &mut impl Write) -> io::Result<us
 /// Why a file that the user named cannot be read, and what to do.
 pub fn why_unread(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::NotFound => {
-            "there is no such file: give a database, or a log next to one".to_owned()
-        }
         io::ErrorKind::PermissionDenied => "no permission to read it, or the log next to it: run \
                                             this as the owner of the database"
             .to_owned(),
-        _ => error.to_string(),
+        _ => files::why_unread(error, "a database, or a log next to one"),
     }
 }
 

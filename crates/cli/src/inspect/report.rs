@@ -12,6 +12,7 @@ use super::listing::Listing;
 pub struct Report {
     /// The version of this document's format.
     pub version: u32,
+    #[serde(serialize_with = "crate::output::lossy")]
     pub file: PathBuf,
     pub kind: Kind,
     pub damaged: bool,
@@ -42,6 +43,7 @@ pub enum Kind {
 /// A problem, and where it is.
 #[derive(Serialize, Clone, Debug)]
 pub struct Problem {
+    #[serde(serialize_with = "crate::output::lossy")]
     pub file: PathBuf,
     /// In bytes, where the place is known.
     pub offset: Option<u64>,
@@ -51,6 +53,7 @@ pub struct Problem {
 /// A database's header, as it is on disk.
 #[derive(Serialize)]
 pub struct Database {
+    #[serde(serialize_with = "crate::output::lossy")]
     pub path: PathBuf,
     pub size: u64,
     pub page_size: Option<u32>,
@@ -68,10 +71,14 @@ pub struct Database {
 /// A log.
 #[derive(Serialize)]
 pub struct Log {
+    #[serde(serialize_with = "crate::output::lossy")]
     pub path: PathBuf,
     pub size: u64,
     /// Another process has the log open; `None` where that is unknown.
     pub in_use: Option<bool>,
+    /// The format version, if it is newer than those that are known here; `problems` says so, too.
+    #[serde(skip)]
+    pub newer_version: Option<u32>,
     /// The header of an onewrite log; a `-wal` file has none.
     pub header: Option<Header>,
     /// SQLite's header, where there is one that SQLite would accept.

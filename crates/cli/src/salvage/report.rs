@@ -17,11 +17,14 @@ const VERSION: u32 = 1;
 #[derive(Serialize, Clone, Debug)]
 pub struct Report {
     version: u32,
+    #[serde(serialize_with = "crate::output::lossy_option")]
     database: Option<PathBuf>,
+    #[serde(serialize_with = "crate::output::lossy_option")]
     log: Option<PathBuf>,
     log_id: Option<String>,
     /// The proof that the log belongs to the database; null where one of them is missing.
     proof: Option<&'static str>,
+    #[serde(serialize_with = "crate::output::lossy")]
     output: PathBuf,
     /// An unfinished transaction of a rollback mode was rolled back first.
     pub rolled_back: bool,

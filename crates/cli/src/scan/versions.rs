@@ -56,6 +56,7 @@ pub struct Linked {
     /// The version, such as `3.45.1`; null if the file does not say.
     pub version: Option<String>,
     /// The library or the program that holds it, as the process sees it.
+    #[serde(serialize_with = "crate::output::lossy")]
     pub file: PathBuf,
 }
 

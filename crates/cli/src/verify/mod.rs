@@ -23,6 +23,9 @@ Reads the database's header, the guard, the log of onewrite and SQLite's own nex
 checksum, and set-aside logs (DB-onewrite-orphan-*). Nothing is changed or locked. The database may be in
 use meanwhile; the report says so. DB may also be a log.
 
+A file of 0 bytes is whole: to SQLite it is a database without tables. The report says that it is empty.
+A log with transactions next to one is a problem, because no open brings them back.
+
 It does not read the database's tables: use PRAGMA integrity_check for that.
 
 With --quick it reads headers and queries locks: some milliseconds, for the liveness probe of a
@@ -69,7 +72,8 @@ pub fn run(args: &Args) -> Outcome {
         Err(e) => {
             if args.json {
                 let failed = serde_json::json!({
-                    "version": report::VERSION, "file": args.file, "verdict": "unread", "error": e.to_string(),
+                    "version": report::VERSION, "file": args.file.to_string_lossy(), "verdict": "unread",
+                    "error": e.to_string(),
                 });
                 print(&format!("{failed:#}\n"))?;
             }

@@ -16,6 +16,7 @@ pub const VERSION: u32 = 1;
 #[derive(Serialize)]
 pub struct Report {
     version: u32,
+    #[serde(serialize_with = "crate::output::lossy")]
     file: PathBuf,
     kind: Kind,
     verdict: Verdict,
@@ -48,6 +49,7 @@ enum Verdict {
 /// The content of a log that recovery takes.
 #[derive(Serialize)]
 struct Recovery {
+    #[serde(serialize_with = "crate::output::lossy")]
     log: PathBuf,
     frames: u32,
     transactions: u64,
@@ -58,6 +60,7 @@ struct Recovery {
 /// A log that was set aside.
 #[derive(Serialize)]
 pub struct Orphan {
+    #[serde(serialize_with = "crate::output::lossy")]
     pub path: PathBuf,
     pub id: Option<String>,
     /// Null where it cannot be read, or with `quick`.
@@ -146,6 +149,10 @@ impl Report {
             (true, false) => "whole",
             (false, true) => "NOT WHOLE, in use",
             (false, false) => "NOT WHOLE",
+        };
+        let verdict = match self.kind {
+            Kind::Empty => format!("{verdict}, empty"),
+            _ => verdict.to_owned(),
         };
         let depth = if self.quick { " (headers alone)" } else { "" };
         let _ = writeln!(text, "{file}: {verdict}{depth}");

@@ -4,6 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
+use onewrite_iotrace::scratch::{Mounted, private_mounts};
+use rusqlite::{Connection, OpenFlags};
+
 use super::writer::{FOUR_COMMITS, Then, Writer};
 use super::{companion, lossy, number, onewrite, run, snapshot, stock};
 
@@ -384,4 +387,92 @@ fn what_is_no_database_of_ours_is_left_alone() {
     assert!(output.status.success());
     assert!(lossy(&output.stdout).contains("stock database already"));
     assert_eq!(snapshot(case.directory.path()), before);
+}
+
+/// The database is refused with the reason and the way out, and our mode opens it as before.
+#[test]
+fn on_a_full_file_system_it_says_so_and_our_mode_opens_the_database_afterwards() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: takes root");
+        return;
+    }
+    private_mounts().expect("a mount namespace");
+    // Rows that a checkpoint has no room for.
+    let sql =
+        format!("{FOUR_COMMITS} CREATE TABLE u(a); INSERT INTO u VALUES(randomblob(400000));");
+    for mode in ["onewrite", "waldio", "direct"] {
+        let case = Case::new();
+        Writer::start(&case.database, mode, "auto", &sql, Then::Wait).kill();
+        let closed = Case::new();
+        Writer::start(&closed.database, mode, "auto", &sql, Then::Wait).finish();
+        for (from, suffixes) in [
+            (
+                &case,
+                &[
+                    "",
+                    "-onewrite",
+                    "-wal",
+                    "-shm",
+                    "-onewrite-shm",
+                    "-onewrite-lock",
+                ][..],
+            ),
+            (&case, &["", "-onewrite", "-wal"]),
+            (&closed, &["", "-onewrite"]),
+        ] {
+            let small = Case::new();
+            let size = Some(c"size=9m");
+            let place = small.directory.path();
+            let mounted = Mounted::with_options(Path::new("onewrite-test"), place, "tmpfs", size);
+            let mounted = mounted.expect("a file system");
+            for suffix in suffixes {
+                let file = companion(&from.database, suffix);
+                if file.exists() {
+                    fs::copy(file, companion(&small.database, suffix)).expect("a copy");
+                }
+            }
+            let was_guarded = header(&small.database)[19] == 0xa1;
+            fill(&place.join("fill"));
+            let output = small.detach(&[]);
+            let said = lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{mode} {suffixes:?}: {said}");
+            for words in [
+                "test.db: ",
+                "left on its file system",
+                "free some, and run this again",
+            ] {
+                assert!(said.contains(words), "{mode} {suffixes:?}: {words}: {said}");
+            }
+            assert_eq!(header(&small.database)[19] == 0xa1, was_guarded);
+            fs::remove_file(place.join("fill")).expect("the file");
+            rows_through_our_mode(&small.database, mode);
+            let told = small.detach(&[]);
+            assert!(told.status.success(), "{}", lossy(&told.stderr));
+            mounted.unmount().expect("unmounted");
+        }
+    }
+}
+
+/// Writes a file until no space is left.
+fn fill(path: &Path) {
+    use std::io::Write;
+    let mut file = fs::File::create(path).expect("a file");
+    while file.write_all(&[1; 4096]).is_ok() {}
+}
+
+fn rows_through_our_mode(database: &Path, mode: &str) {
+    onewrite::register().expect("the VFS");
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
+    let ours = Connection::open_with_flags_and_vfs(database, flags, onewrite::VFS_NAME);
+    let ours = ours.expect("a database");
+    let rows = [
+        number(&ours, "SELECT count(*) FROM t"),
+        number(&ours, "SELECT count(*) FROM u"),
+    ];
+    assert_eq!(rows, [3, 1], "{mode}");
+    let used: String = ours
+        .query_row("PRAGMA journal_mode", [], |row| row.get(0))
+        .expect("the mode");
+    assert_eq!(used, mode);
+    ours.close().map_err(|(_, e)| e).expect("a clean close");
 }

@@ -1,10 +1,11 @@
-//! `onewrite inspect`, `verify`, `salvage` and `detach` on logs that a real writer left behind, or
+//! `onewrite inspect`, `verify`, `status`, `salvage` and `detach` on logs that a real writer left behind, or
 //! still writes.
 
 mod damage;
 mod detach;
 mod inspect;
 mod salvage;
+mod status;
 mod verify;
 mod writer;
 

@@ -421,6 +421,87 @@ fn a_newer_version_and_any_bytes_are_described() {
 }
 
 #[test]
+fn an_empty_file_is_whole_and_said_to_be_empty_unless_a_log_next_to_it_holds_transactions() {
+    let case = Case::new();
+    fs::write(case.database(), "").expect("a file");
+    let text = |database: &Path| {
+        let database = database.to_str().expect("UTF-8");
+        lossy(&run(onewrite(&["verify", database])).stdout)
+    };
+    let (found, code) = case.verify(&[]);
+    let is = (code, &found["kind"], &found["verdict"]);
+    assert_eq!(is, (0, &json!("empty"), &json!("whole")), "{found:#}");
+    let told = text(&case.database());
+    for words in ["whole, empty", "0 bytes", "valid database without tables"] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    // An empty log is no database.
+    fs::write(case.file("-onewrite"), "").expect("a file");
+    assert_eq!(case.verify(&[]).1, 0);
+    let told = text(&case.file("-onewrite"));
+    assert!(
+        told.contains("the log is empty") && !told.contains("database"),
+        "{told}"
+    );
+    fs::remove_file(case.file("-onewrite")).expect("the file");
+    for (mode, suffix) in [
+        ("onewrite", "-onewrite"),
+        ("waldio", "-onewrite"),
+        ("wal", "-wal"),
+    ] {
+        let killed = Case::killed(mode, "auto");
+        fs::copy(killed.file(suffix), case.file(suffix)).expect("a copy");
+        let problem = case.problem();
+        assert!(problem.contains("transactions"), "{problem}");
+        assert!(problem.contains("onewrite salvage"), "{problem}");
+        let (quick, code) = case.verify(&["--quick"]);
+        assert_eq!(code, 1, "{quick:#}");
+        assert!(text(&case.database()).contains("NOT WHOLE, empty"));
+        fs::remove_file(case.file(suffix)).expect("the log");
+    }
+    // The log that remembers a mode holds nothing.
+    let closed = Case::new();
+    Writer::start(
+        &closed.database(),
+        "onewrite",
+        "auto",
+        FOUR_COMMITS,
+        Then::Wait,
+    )
+    .finish();
+    fs::copy(closed.file("-onewrite"), case.file("-onewrite")).expect("a copy");
+    assert_eq!(case.verify(&[]).1, 0);
+}
+
+#[test]
+fn a_name_that_is_not_utf8_is_read_and_written_in_json() {
+    use std::os::unix::ffi::OsStrExt;
+    let case = Case::killed("onewrite", "auto");
+    let name = case
+        .directory
+        .path()
+        .join(std::ffi::OsStr::from_bytes(b"\xff.db"));
+    let json_of = |command: &str| {
+        let mut started = onewrite(&[command, "--json"]);
+        started.arg(&name);
+        let output = run(started);
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| {
+            panic!("{command}: {e}: {}", lossy(&output.stderr));
+        });
+        (document, output.status.code())
+    };
+    let (found, code) = json_of("verify");
+    assert_eq!((code, &found["verdict"]), (Some(2), &json!("unread")));
+    for suffix in ["", "-onewrite"] {
+        fs::copy(case.file(suffix), companion(&name, suffix)).expect("a copy");
+    }
+    for command in ["verify", "inspect", "detach"] {
+        let (found, code) = json_of(command);
+        assert_eq!(code, Some(0), "{command}: {found:#}");
+    }
+}
+
+#[test]
 fn people_are_told_the_same() {
     let case = Case::killed("waldio", "embedded");
     let output = run(onewrite(&[

@@ -72,6 +72,12 @@ impl Writer {
         }
     }
 
+    /// Its process.
+    #[allow(dead_code)] // not every test that includes this module needs it
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// kill -9. Returns the last row that the writer reported as durable.
     pub fn kill(mut self) -> i64 {
         self.child.kill().expect("it can be killed");

@@ -106,8 +106,20 @@ mod tests {
     use crate::nand::timing::Timing;
     use crate::nand::{BitErrors, Geometry, Nand, NandError};
 
-    /// A device whose pages cannot be read after some 3,300 reads of their block at the earliest.
+    /// Reads alone make bits wrong: pages cannot be read after some 3,300 of them at the earliest.
+    const BY_READS: BitErrors = BitErrors {
+        corrects: 40,
+        per_erase: 0.0,
+        per_read: 1_000.0,
+        per_day: 0.0,
+    };
+
     fn ftl(scrub: Scrub) -> Ftl {
+        ftl_with(scrub, BY_READS, 250.0)
+    }
+
+    /// A device with such errors, whose reads take so many microseconds.
+    fn ftl_with(scrub: Scrub, errors: BitErrors, read_us: f64) -> Ftl {
         let geometry = Geometry {
             page_bytes: 512,
             pages_per_block: 16,
@@ -118,13 +130,11 @@ mod tests {
             scrub,
             ..Config::new(400)
         };
-        let errors = BitErrors {
-            corrects: 40,
-            per_erase: 0.0,
-            per_read: 1_000.0,
-            per_day: 0.0,
+        let timing = Timing {
+            read_us,
+            ..Timing::built_in("openssd").unwrap()
         };
-        let nand = Nand::new(geometry, Timing::built_in("openssd").unwrap()).unwrap();
+        let nand = Nand::new(geometry, timing).unwrap();
         let (mut ftl, _) = Ftl::open(nand.with_bit_errors(errors), config).unwrap();
         (0..400).for_each(|lpn| ftl.write(Lpn(lpn), &[1; 512]).unwrap());
         ftl
@@ -139,6 +149,67 @@ mod tests {
             }
         }
         (0..399).try_for_each(|lpn| ftl.read(Lpn(lpn)).map(|page| assert_eq!(*page, [1; 512])))
+    }
+
+    /// All pages are read in turn.
+    fn read_all(ftl: &mut Ftl) -> Result<(), FtlError> {
+        (0..20_000_u32).try_for_each(|n| {
+            if n % 50 == 0 {
+                ftl.write(Lpn(399), &[1; 512])?;
+            }
+            ftl.read(Lpn(n % 400))
+                .map(|page| assert_eq!(*page, [1; 512]))
+        })
+    }
+
+    /// A read takes a second, and pages cannot be read after 5,000 seconds at the earliest.
+    #[test]
+    fn time_alone_loses_pages_unless_their_blocks_are_moved() {
+        let by_days = BitErrors {
+            per_read: 0.0,
+            per_day: 6e7,
+            ..BY_READS
+        };
+        let made = |percent| ftl_with(Scrub { percent, reads: 0 }, by_days, 1e6);
+        let lost = read_all(&mut made(0));
+        let is_lost = matches!(lost, Err(FtlError::Nand(NandError::Uncorrectable(_))));
+        assert!(is_lost, "{lost:?}");
+        let mut moved = made(30);
+        read_all(&mut moved).unwrap();
+        assert!(
+            moved.statistics().scrub_blocks >= 50,
+            "each of 25 blocks, several times"
+        );
+        // A page that nobody reads is found too late.
+        let lost = read_on(&mut made(30));
+        assert!(lost.is_err(), "{lost:?}");
+    }
+
+    /// A block that was erased a few times has too many wrong bits, wherever its pages are from.
+    #[test]
+    fn wear_alone_ends_the_device_and_moving_blocks_does_not_help() {
+        let by_erases = BitErrors {
+            per_read: 0.0,
+            per_erase: 1e6,
+            ..BY_READS
+        };
+        let write_on = |errors| {
+            let mut ftl = ftl_with(
+                Scrub {
+                    percent: 30,
+                    reads: 0,
+                },
+                errors,
+                250.0,
+            );
+            (0..20_000_u32).try_for_each(|n| {
+                ftl.write(Lpn(n % 400), &[1; 512])?;
+                ftl.read(Lpn(n % 400)).map(drop)
+            })
+        };
+        let lost = write_on(by_erases);
+        assert!(lost.is_err(), "{lost:?}");
+        write_on(BY_READS).unwrap();
     }
 
     #[test]

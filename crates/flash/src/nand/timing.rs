@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::model;
 
 /// The built-in kinds of NAND: name, and the text of the file.
-pub const BUILT_IN: [(&str, &str); 4] = [
+pub const BUILT_IN: [(&str, &str); 6] = [
     ("openssd", include_str!("../../models/nand/openssd.toml")),
     (
         "openssd-virtual",
@@ -24,6 +24,11 @@ pub const BUILT_IN: [(&str, &str); 4] = [
     ),
     ("emmc", include_str!("../../models/nand/emmc.toml")),
     ("tlc", include_str!("../../models/nand/tlc.toml")),
+    ("tlc-3d", include_str!("../../models/nand/tlc-3d.toml")),
+    (
+        "slc-cache",
+        include_str!("../../models/nand/slc-cache.toml"),
+    ),
 ];
 
 /// The longest time of an operation, in microseconds.

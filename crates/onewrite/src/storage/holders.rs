@@ -74,21 +74,30 @@ pub fn lock_holders(path: &Path, bytes: Range<u64>) -> Vec<Holder> {
     {
         return Vec::new();
     }
-    let mut search = Search {
-        name: path.file_name().unwrap_or_default().to_owned(),
-        device,
-        inode,
-        bytes,
-        left: MOST_DESCRIPTORS,
-    };
-    let own = std::process::id();
-    let others = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let numbers = others.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let others = numbers.filter(|pid| *pid != own);
-    std::iter::once(own)
-        .chain(others)
+    let mut search = Search::new(path, (device, inode), Some(bytes));
+    std::iter::once(std::process::id())
+        .chain(others())
         .filter_map(|pid| search.look_at(pid))
         .collect()
+}
+
+/// The other processes that have the file at `path` open, with or without a lock. Those that this
+/// user may not look at are left out.
+#[must_use]
+pub fn openers(path: &Path) -> Vec<Holder> {
+    let Some(identity) = identity(path) else {
+        return Vec::new();
+    };
+    let mut search = Search::new(path, identity, None);
+    others().filter_map(|pid| search.look_at(pid)).collect()
+}
+
+/// The numbers of the other processes.
+fn others() -> impl Iterator<Item = u32> {
+    let own = std::process::id();
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(move |pid| *pid != own)
 }
 
 /// AT_STATX_DONT_SYNC of Linux, which rustix does not name for Android.
@@ -104,14 +113,26 @@ struct Search {
     name: std::ffi::OsString,
     device: (u32, u32),
     inode: u64,
-    bytes: Range<u64>,
+    /// The bytes whose locks count; `None` where the open file counts.
+    bytes: Option<Range<u64>>,
     left: usize,
 }
 
 impl Search {
+    fn new(path: &Path, identity: ((u32, u32), u64), bytes: Option<Range<u64>>) -> Search {
+        let (device, inode) = identity;
+        Search {
+            name: path.file_name().unwrap_or_default().to_owned(),
+            device,
+            inode,
+            bytes,
+            left: MOST_DESCRIPTORS,
+        }
+    }
+
     fn look_at(&mut self, pid: u32) -> Option<Holder> {
         let process = PathBuf::from(format!("/proc/{pid}"));
-        let mut found = Vec::new();
+        let (mut is_found, mut found) = (false, Vec::new());
         for entry in fs::read_dir(process.join("fd")).ok()?.flatten() {
             self.left = self.left.checked_sub(1)?;
             // The link only: to look at the file behind it may wait for a server.
@@ -121,14 +142,21 @@ impl Search {
             if link.file_name() != Some(&self.name) {
                 continue;
             }
-            let info = process.join("fdinfo").join(entry.file_name());
-            let text = fs::read_to_string(info).unwrap_or_default();
-            let bytes = held(&text, self.inode, &self.bytes);
-            if !bytes.is_empty() && identity(&entry.path()) == Some((self.device, self.inode)) {
-                found.extend(bytes);
+            let mut locked = Vec::new();
+            if let Some(bytes) = &self.bytes {
+                let info = process.join("fdinfo").join(entry.file_name());
+                let text = fs::read_to_string(info).unwrap_or_default();
+                locked = held(&text, self.inode, bytes);
+                if locked.is_empty() {
+                    continue;
+                }
+            }
+            if identity(&entry.path()) == Some((self.device, self.inode)) {
+                is_found = true;
+                found.extend(locked);
             }
         }
-        if found.is_empty() {
+        if !is_found {
             return None;
         }
         found.sort_unstable();
@@ -159,6 +187,24 @@ mod tests {
         assert_eq!(held(text, 17, &(4..7)), [5, 6]);
         assert!(held(text, 18, &(0..1000)).is_empty());
         assert!(held("", 16, &(0..1000)).is_empty());
+    }
+
+    #[test]
+    fn another_process_with_the_file_open_is_named_and_this_one_is_not() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("open");
+        let file = fs::File::create(&path).expect("a file");
+        assert!(openers(&path).is_empty());
+        let mut command = std::process::Command::new("cat");
+        command.stdin(std::process::Stdio::piped()).stdout(file);
+        let mut other = command.spawn().expect("cat");
+        drop(command);
+        let found = openers(&path);
+        drop(other.stdin.take());
+        other.wait().expect("its end");
+        let named: Vec<u32> = found.iter().map(|it| it.pid).collect();
+        assert_eq!(named, [other.id()], "{found:?}");
+        assert!(openers(&path).is_empty());
     }
 
     #[test]

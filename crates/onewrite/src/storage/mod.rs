@@ -47,7 +47,7 @@ pub(crate) use description::{Description, close_in_child, open_descriptors, own_
 pub use device::WriteCache;
 pub use error::{Operation, StorageError, is_denial};
 pub use file::{Durability, LogFile};
-pub use holders::{Holder, lock_holders};
+pub use holders::{Holder, lock_holders, openers};
 pub use initialize::{Init, ParseInitError};
 pub use kept::close_kept_databases;
 pub(crate) use kept::kept_database;

@@ -369,7 +369,7 @@ fn of_wal(experiment: &mut Experiment<'_>) -> Result<(f64, String), String> {
         blocks + journal_of_log(journal, plain.past_inode, log),
         format!(
             "{told}; {journal:.2} blocks of the file system's journal for an append of 4,120 bytes to a plain file, with \
-             fdatasync; one of them for extents outside of the inode, in {:.0} % of the plain file and {:.0} % of the log",
+             fdatasync, with one where the extents do not fit into the inode: {:.0} % of the plain file, {:.0} % of the log",
             plain.past_inode * 100.0,
             log * 100.0
         ),

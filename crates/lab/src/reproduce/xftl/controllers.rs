@@ -8,6 +8,7 @@
 use clap::Parser;
 use serde::Serialize;
 
+use super::nand::Nand;
 use onewrite_cli::ftl::device::Shape;
 
 /// The pages that a flush writes, in the words of `onewrite ftl create --flush`.
@@ -118,12 +119,14 @@ pub enum Clusters {
 }
 
 impl Clusters {
-    /// Options of mkfs.ext4.
-    pub fn options(self) -> &'static [&'static str] {
-        match self {
-            Self::Usual => &["-b", "4096"],
-            Self::Page => &["-O", "bigalloc", "-C", "8192"],
-        }
+    /// Options of mkfs.ext4, for a device with such pages.
+    pub fn options(self, page_bytes: u64) -> Vec<String> {
+        let words = match self {
+            Self::Usual => ["-b", "4096"].map(str::to_owned).to_vec(),
+            Self::Page => ["-O", "bigalloc", "-C"].map(str::to_owned).to_vec(),
+        };
+        let size = (self == Self::Page).then(|| page_bytes.to_string());
+        words.into_iter().chain(size).collect()
     }
 
     fn source(self) -> &'static str {
@@ -136,37 +139,18 @@ impl Clusters {
     }
 }
 
-/// The pages of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Pages {
-    /// 8 KiB, the chip's pages that the slides name.
-    Usual,
-    /// 32 KiB, the virtual pages of the board's firmware: two planes of two chips, which are
-    /// programmed together and on a bus twice as wide (`include/jasmine.h`, `BYTES_PER_PAGE`).
-    Virtual,
-}
-
-/// The NAND of [`Controller::shape`].
-pub const NAND: &str = "openssd";
-
-/// The board's own pages.
-pub const BOARD_PAGES: Pages = Pages::Virtual;
-
-/// Channels of the board.
-const CHANNELS: u32 = 2;
-/// Entries of the X-L2P table, as many as the largest transactions take. The device keeps a page
-/// back for each, and one that must become full can have few.
-pub const TABLE: u32 = 256;
-/// The same while TPC-C's tables are loaded, and where a WAL's checkpoint is a transaction.
-pub const LARGE_TABLE: u32 = 4096;
+/// Entries of the X-L2P table, unless the user sets them: as many as `onewrite ftl create` makes. The
+/// slides do not state the paper's. All workloads have room in it: the load of TPC-C's tables is a
+/// transaction, and on transactional files so is a WAL's checkpoint. The device keeps a page back for
+/// each entry.
+pub const TABLE: u32 = 4096;
 
 /// Parts of the device that are there by choice (docs/xftl.md), in every figure.
 #[derive(clap::Args, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Parts {
-    /// X-FTL's device: planes of each die, which program pages together
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4))]
-    planes: u32,
+    /// X-FTL's device: planes of each die, which program pages together [default: the NAND's]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4))]
+    planes: Option<u32>,
 
     /// The same: entries of the page map in the controller's memory; 0 is all of them
     #[arg(long, value_name = "ENTRIES", default_value_t = 0)]
@@ -175,6 +159,10 @@ pub struct Parts {
     /// The same: a cell has two pages, so that a power cut may take both, and the FTL pads
     #[arg(long)]
     paired_pages: bool,
+
+    /// The same: entries of the X-L2P table, for each of which it keeps a page back
+    #[arg(long, value_name = "ENTRIES", default_value_t = TABLE, value_parser = clap::value_parser!(u32).range(32..=65536))]
+    pub table: u32,
 }
 
 impl Default for Parts {
@@ -186,16 +174,17 @@ impl Default for Parts {
 impl Parts {
     /// No choice.
     pub const NONE: Self = Self {
-        planes: 1,
+        planes: None,
         map_cache: 0,
         paired_pages: false,
+        table: TABLE,
     };
 
     /// The choices, in words that follow others.
     fn description(self) -> String {
         let mut text = String::new();
-        if self.planes > 1 {
-            text.push_str(&format!(", {} planes", self.planes));
+        if let Some(planes) = self.planes {
+            text.push_str(&format!(", {planes} planes"));
         }
         if self.map_cache > 0 {
             text.push_str(&format!(
@@ -206,6 +195,9 @@ impl Parts {
         if self.paired_pages {
             text.push_str(", paired pages");
         }
+        if self.table != TABLE {
+            text.push_str(&format!(", {} entries of the X-L2P table", self.table));
+        }
         text
     }
 }
@@ -213,8 +205,9 @@ impl Parts {
 /// A setting: of the device, and of the file system on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Controller {
-    /// Dies that work at a time, on [`CHANNELS`] channels, or on one if there is only one die.
+    /// Dies that work at a time, on the NAND's channels, or on one if there is only one die.
     pub dies: u32,
+    pub nand: Nand,
     /// The pages that a flush writes.
     pub flush: Flush,
     pub copies: Copies,
@@ -225,7 +218,8 @@ pub struct Controller {
 
 /// The paper's platform: see the module. Figures that vary none of its settings run on it.
 pub const BOARD: Controller = Controller {
-    dies: 8,
+    dies: Nand::Board.dies(),
+    nand: Nand::Board,
     flush: Flush::Whole,
     copies: Copies::AmongHost,
     map: MapTo::Striped,
@@ -315,18 +309,45 @@ impl Controller {
         Self { parts, ..self }
     }
 
+    /// Whether it is this setting, on whatever NAND and with whatever parts.
+    pub fn is_setting(self, setting: Self) -> bool {
+        setting.on(self.nand).with(self.parts) == self
+    }
+
+    /// The same with other NAND, and all of its dies.
+    pub fn on(self, nand: Nand) -> Self {
+        Self {
+            dies: match self.dies {
+                1 => 1,
+                _ => nand.dies(),
+            },
+            nand,
+            ..self
+        }
+    }
+
     /// Pages of a stream that are programmed at a time.
     pub fn programs_at_a_time(self) -> u32 {
-        self.dies * self.parts.planes
+        self.dies * self.planes()
+    }
+
+    /// Planes of each die.
+    pub fn planes(self) -> u32 {
+        self.parts.planes.unwrap_or(self.nand.chips().planes)
+    }
+
+    /// Bytes of a page of the device, and of the databases on it.
+    pub fn page_bytes(self) -> u64 {
+        self.nand.page_bytes()
     }
 
     /// The name in tables.
     pub fn name(self) -> String {
-        let clusters = match self.clusters {
-            Clusters::Usual => "4 KiB",
-            Clusters::Page => "8 KiB",
+        let kib = match self.clusters {
+            Clusters::Usual => 4,
+            Clusters::Page => self.page_bytes() >> 10,
         };
-        format!("{}, clusters of {clusters}", self.ftl_name())
+        format!("{}, clusters of {kib} KiB", self.ftl_name())
     }
 
     /// The name without the file system.
@@ -334,6 +355,10 @@ impl Controller {
         let dies = match self.dies {
             1 => "1 die".to_owned(),
             dies => format!("{dies} dies"),
+        };
+        let nand = match self.nand.chips().name {
+            "" => String::new(),
+            name => format!("{name}, "),
         };
         let flush = match self.flush {
             Flush::Nothing => "no map at flush",
@@ -350,16 +375,14 @@ impl Controller {
             _ => "",
         };
         let parts = self.parts.description();
-        format!("{dies}, {flush}{map}{copies}{parts}")
+        format!("{nand}{dies}, {flush}{map}{copies}{parts}")
     }
 
     /// The source of the setting.
     pub fn source(self) -> String {
         let dies = match self.dies {
             1 => "one operation at a time, the least that a board can do",
-            _ => {
-                "the board's eight banks, four on each of two channels (include/jasmine.h, BANK_BMP)"
-            }
+            _ => self.nand.chips().source,
         };
         format!(
             "{dies}; {}; {}; {}; {}",
@@ -371,35 +394,24 @@ impl Controller {
     }
 
     /// The shape of a device with `host` MiB for the host and at least `spare` percent of spare NAND.
-    pub fn shape(self, host: u32, spare: u32, table: u32) -> Result<Shape, String> {
-        self.shape_of(Pages::Usual, host, spare, table)
-    }
-
-    /// The same with other pages.
-    pub fn shape_of(
-        self,
-        pages: Pages,
-        host: u32,
-        spare: u32,
-        table: u32,
-    ) -> Result<Shape, String> {
+    pub fn shape(self, host: u32, spare: u32) -> Result<Shape, String> {
         /// A parser for the options alone.
         #[derive(Parser)]
         struct Only {
             #[command(flatten)]
             shape: Shape,
         }
-        let (host, spare, table) = (host.to_string(), spare.to_string(), table.to_string());
-        let (page_size, nand) = match pages {
-            Pages::Usual => ("8192", NAND),
-            Pages::Virtual => ("32768", "openssd-virtual"),
-        };
-        let channels = self.dies.min(CHANNELS);
+        let (host, spare) = (host.to_string(), spare.to_string());
+        let chips = self.nand.chips();
+        let page_size = chips.page_bytes.to_string();
+        let pages_per_block = chips.pages_per_block.to_string();
+        let channels = self.dies.min(chips.channels);
         let (ways, channels) = ((self.dies / channels).to_string(), channels.to_string());
         let Parts {
-            planes, map_cache, ..
+            map_cache, table, ..
         } = self.parts;
-        let (planes, map_cache) = (planes.to_string(), map_cache.to_string());
+        let (map_cache, table) = (map_cache.to_string(), table.to_string());
+        let planes = self.planes().to_string();
         let pairs = match self.parts.paired_pages {
             true => "paired",
             false => "independent",
@@ -423,9 +435,11 @@ impl Controller {
             "--map",
             self.map.word(),
             "--page-size",
-            page_size,
+            &page_size,
+            "--pages-per-block",
+            &pages_per_block,
             "--nand",
-            nand,
+            chips.timing,
             "--planes",
             &planes,
             "--map-cache",
@@ -446,7 +460,7 @@ mod tests {
     #[test]
     fn every_setting_is_a_device_and_has_a_name_and_a_source_of_its_own() {
         for (index, controller) in ALL.iter().enumerate() {
-            let (nand, config) = controller.shape(80, 30, TABLE).unwrap().make().unwrap();
+            let (nand, config) = controller.shape(80, 30).unwrap().make().unwrap();
             assert_eq!(config.logical_pages, 80 << 7, "of 8 KiB");
             assert!(config.logical_pages <= nand.geometry().pages() / 10 * 7);
             for other in &ALL[index + 1..] {
@@ -461,13 +475,13 @@ mod tests {
     fn each_part_is_one_of_the_device_and_has_a_name() {
         let with = |parts| {
             let controller = BOARD.with(parts);
-            let (nand, config) = controller.shape(96, 30, TABLE).unwrap().make().unwrap();
+            let (nand, config) = controller.shape(96, 30).unwrap().make().unwrap();
             (nand.geometry().planes_per_die, config, controller.name())
         };
         let (planes, none, name) = with(Parts::NONE);
         assert_eq!((planes, none.cached_entries, none.pairs), (1, 0, false));
         let (planes, _, two) = with(Parts {
-            planes: 2,
+            planes: Some(2),
             ..Parts::NONE
         });
         assert!(planes == 2 && two.contains(", 2 planes"), "{two}");
@@ -485,6 +499,37 @@ mod tests {
             ..Parts::NONE
         });
         assert!(config.pairs && paired.contains("paired pages"), "{paired}");
-        assert!(!name.contains("plane") && !name.contains("pages"), "{name}");
+        let (_, config, table) = with(Parts {
+            table: 256,
+            ..Parts::NONE
+        });
+        assert_eq!((none.table_capacity, config.table_capacity), (TABLE, 256));
+        assert!(table.contains("256 entries of the X-L2P table"), "{table}");
+        assert!(
+            !name.contains("plane") && !name.contains("entries"),
+            "{name}"
+        );
+    }
+
+    #[test]
+    fn nand_is_a_choice_of_every_setting_and_part_of_its_name() {
+        for setting in ALL {
+            let today = setting.on(Nand::Tlc3d);
+            assert!(today.is_setting(setting) && today != setting);
+            assert_ne!(today.ftl_name(), setting.ftl_name());
+            let (nand, _) = today.shape(512, 30).unwrap().make().unwrap();
+            let geometry = nand.geometry();
+            assert_eq!(geometry.page_bytes, 16_384);
+            assert_eq!(geometry.pages_per_block, 768);
+            // The board with one die stays one with one die.
+            let dies = if setting.dies == 1 { 1 } else { 4 };
+            assert_eq!((geometry.dies(), geometry.planes_per_die), (dies, 2));
+            assert_eq!(today.programs_at_a_time(), 2 * dies);
+        }
+        let one = BOARD.on(Nand::Tlc3d).with(Parts {
+            planes: Some(1),
+            ..Parts::NONE
+        });
+        assert_eq!(one.programs_at_a_time(), 4);
     }
 }

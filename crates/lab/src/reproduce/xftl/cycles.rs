@@ -23,11 +23,11 @@ use onewrite_workload::plan::{Op, Plan};
 use onewrite_workload::{Error, team};
 use serde::Serialize;
 
-use super::trial::{AUTOCHECKPOINT, PAGE, WARM_UP, page_size, plan, set_cache, settings};
+use super::trial::{AUTOCHECKPOINT, WARM_UP, page_size, plan, set_cache, settings};
 
-/// Bytes of a log's header, and of a frame.
+/// Bytes of a log's header, and of a frame's.
 const HEADER: u64 = 32;
-const FRAME: u64 = 24 + PAGE;
+const FRAME_HEADER: u64 = 24;
 /// The most rehearsals of one workload.
 const MOST: u32 = 12;
 
@@ -46,6 +46,8 @@ pub struct Workload {
     /// The fewest transactions to measure.
     pub asked: u32,
     pub seed: u64,
+    /// Bytes of a page of the database.
+    pub page_bytes: u64,
 }
 
 /// Lengths by workload, each rehearsed once.
@@ -70,6 +72,7 @@ fn find(workload: Workload) -> Result<Length, String> {
         updates,
         asked,
         seed,
+        page_bytes,
     } = workload;
     // The transactions of such a trace depend on its length.
     let is_trace = op.trace_length().is_some();
@@ -81,7 +84,8 @@ fn find(workload: Workload) -> Result<Length, String> {
             op.name(),
             plan.count
         );
-        let frames = rehearsed(&plan).map_err(|error| format!("{}: {error}", op.name()))?;
+        let frames =
+            rehearsed(&plan, page_bytes).map_err(|error| format!("{}: {error}", op.name()))?;
         if let Some(length) = whole(&frames, WARM_UP as usize, asked as usize, is_trace) {
             return Ok(length);
         }
@@ -134,11 +138,11 @@ fn ends(frames: &[u32], from: usize) -> impl Iterator<Item = usize> {
 }
 
 /// The frames of each transaction in the log with most of them after the warm-up.
-fn rehearsed(plan: &Plan) -> Result<Vec<u32>, String> {
+fn rehearsed(plan: &Plan, page_bytes: u64) -> Result<Vec<u32>, String> {
     let text = |error: Error| error.to_string();
     let dir = tempfile::tempdir().map_err(|error| format!("cannot make a directory: {error}"))?;
     let (path, files) = (dir.path().join("test.db"), plan.databases());
-    page_size(&path, files)?;
+    page_size(&path, files, page_bytes)?;
     let settings = Settings {
         synchronous: Synchronous::Off,
         // Each log has all frames.
@@ -150,7 +154,8 @@ fn rehearsed(plan: &Plan) -> Result<Vec<u32>, String> {
     set_cache(&databases, files)?;
     plan.populate(&mut databases, &stop).map_err(text)?;
     databases.checkpoint(Checkpoint::Truncate).map_err(text)?;
-    let mut logs: Vec<Rehearsed> = paths(&path, files).map(Rehearsed::of).collect();
+    let logs = paths(&path, files).map(|path| Rehearsed::of(path, page_bytes));
+    let mut logs: Vec<Rehearsed> = logs.collect();
     team::each(plan, &mut databases, &stop, || {
         if interrupt::is_requested() {
             return Err(Error::Interrupted);
@@ -168,6 +173,8 @@ fn rehearsed(plan: &Plan) -> Result<Vec<u32>, String> {
 /// A log of a rehearsal, which is never copied.
 struct Rehearsed {
     path: PathBuf,
+    /// Bytes of a frame.
+    frame: u64,
     /// All frames so far.
     all: u64,
     /// The frames of each transaction.
@@ -175,9 +182,10 @@ struct Rehearsed {
 }
 
 impl Rehearsed {
-    fn of(database: PathBuf) -> Self {
+    fn of(database: PathBuf, page_bytes: u64) -> Self {
         Self {
             path: log_of(&database),
+            frame: FRAME_HEADER + page_bytes,
             all: 0,
             frames: Vec::new(),
         }
@@ -186,7 +194,7 @@ impl Rehearsed {
     /// A transaction has ended.
     fn count(&mut self) {
         let bytes = std::fs::metadata(&self.path).map_or(0, |found| found.len());
-        let all = bytes.saturating_sub(HEADER) / FRAME;
+        let all = bytes.saturating_sub(HEADER) / self.frame;
         self.frames.push((all - self.all) as u32);
         self.all = all;
     }
@@ -285,12 +293,14 @@ impl Log {
             return Ok(None);
         }
         file.read_exact_at(&mut header, 0).map_err(failed)?;
-        let [.., a, b, c, d] = header[..16] else {
+        let [.., page_0, page_1, page_2, page_3, a, b, c, d] = header[..16] else {
             return Ok(None);
         };
+        let page = u32::from_be_bytes([page_0, page_1, page_2, page_3]);
+        let frame = FRAME_HEADER + u64::from(page);
         let mut frames = 0;
         // A frame of this cycle has the header's salts.
-        for at in (0..(bytes - HEADER) / FRAME).map(|number| HEADER + number * FRAME) {
+        for at in (0..(bytes - HEADER) / frame).map(|number| HEADER + number * frame) {
             let mut salts = [0; 8];
             file.read_exact_at(&mut salts, at + 8).map_err(failed)?;
             if salts != header[16..24] {
@@ -345,11 +355,12 @@ mod tests {
             updates: 20,
             asked: 20,
             seed: 1,
+            page_bytes: 8192,
         };
         let Length { warm_up, measured } = find(workload).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("test.db");
-        page_size(&path, 1).unwrap();
+        page_size(&path, 1, 8192).unwrap();
         let plan = plan(Op::Partsupply, warm_up, measured, 20, 1);
         let stop = AtomicBool::new(false);
         let mut databases = Databases::open(&settings("wal").unwrap(), &path, 1).unwrap();

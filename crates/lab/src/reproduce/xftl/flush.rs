@@ -10,7 +10,8 @@ use onewrite_flash::nand::Nand;
 use onewrite_flash::random::Random;
 use serde::Serialize;
 
-use super::controllers::{BOARD, BOARD_PAGES, Controller, Flush, Pages};
+use super::controllers::{Controller, Flush};
+use super::nand::Nand as Chips;
 
 /// Host sizes in MiB, of pages of 8 KiB. Beyond the last one the root does not hold the map's
 /// pieces.
@@ -21,11 +22,10 @@ const VIRTUAL_SIZES: [u32; 5] = [1030, 4096, 8192, 32_768, 65_536];
 const WRITTEN: [u32; 2] = [1, 5];
 /// Percent of spare NAND.
 const SPARE: u32 = 7;
-/// Entries of the X-L2P table.
-const TABLE: u32 = 1024;
-/// Flushes: of the whole map few, for all cost the same; of others so many that their journals and
-/// tables were full several times.
-const FEW: u32 = 10;
+/// Flushes: of others than the whole map so many that their journals and tables were full several
+/// times. The whole map takes fewer. The first block on each plane is opened and erased in any case,
+/// and takes hundreds of pages of the map. With too few flushes these erases would decide.
+const FEW: u32 = 100;
 const MANY: u32 = 600;
 
 /// The mean cost of a flush, or of a commit.
@@ -52,30 +52,26 @@ pub struct Costs {
 /// Costs by size and FTL; of these sizes if any are given.
 pub fn costs(sizes: &[u32], controllers: &[Controller], seed: u64) -> Result<Vec<Costs>, String> {
     let usual = if sizes.is_empty() { &SIZES } else { sizes };
-    let of = |sizes: &[u32], controllers: &[Controller], pages| -> Vec<(u32, Controller, Pages)> {
+    let of = |sizes: &[u32], controllers: &[Controller]| -> Vec<(u32, Controller)> {
         let sizes = sizes.iter();
-        let all = sizes.flat_map(|size| controllers.iter().map(move |one| (*size, *one, pages)));
+        let all = sizes.flat_map(|size| controllers.iter().map(move |one| (*size, *one)));
         all.collect()
     };
-    let mut devices = of(usual, controllers, Pages::Usual);
-    if sizes.is_empty() && controllers.contains(&BOARD) {
-        devices.extend(of(&VIRTUAL_SIZES, &[BOARD], BOARD_PAGES));
+    let mut devices = of(usual, controllers);
+    let is_board = |one: &&Controller| one.nand == Chips::Board && one.flush == Flush::Whole;
+    let board = controllers.iter().filter(is_board);
+    if let (true, Some(board)) = (sizes.is_empty(), board.into_iter().next()) {
+        devices.extend(of(&VIRTUAL_SIZES, &[board.on(Chips::Board32k)]));
     }
     let each = devices
         .into_iter()
         .flat_map(|device| WRITTEN.map(|pages| (device, pages)));
-    each.map(|((size, controller, kind), pages)| cost(size, controller, kind, pages, seed))
+    each.map(|((size, controller), pages)| cost(size, controller, pages, seed))
         .collect()
 }
 
-fn cost(
-    host_mib: u32,
-    controller: Controller,
-    kind: Pages,
-    pages: u32,
-    seed: u64,
-) -> Result<Costs, String> {
-    let shape = controller.shape_of(kind, host_mib, SPARE, TABLE)?;
+fn cost(host_mib: u32, controller: Controller, pages: u32, seed: u64) -> Result<Costs, String> {
+    let shape = controller.shape(host_mib, SPARE)?;
     let (nand, config) = shape.make()?;
     let page_kib = nand.geometry().page_bytes >> 10;
     let few = controller.flush == Flush::Whole;
@@ -138,7 +134,7 @@ fn mean(
 
 #[cfg(test)]
 mod tests {
-    use super::super::controllers::Ftl as Named;
+    use super::super::controllers::{BOARD, Ftl as Named};
     use super::*;
 
     /// 5 pieces of the map at 80 MiB, and 64 at 1 GiB.
@@ -185,7 +181,7 @@ mod tests {
             let controller = Named::Changed
                 .controller()
                 .with(Only::parse_from(words).parts);
-            let cost = cost(1030, controller, Pages::Usual, 64, 1).unwrap();
+            let cost = cost(1030, controller, 64, 1).unwrap();
             (cost.flush.ms, cost.flush.programs)
         };
         let usual = ms_and_programs(&[]);
@@ -199,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_board_s_own_size_can_be_had() {
-        let cost = cost(65_536, BOARD, BOARD_PAGES, 1, 1).unwrap();
+        let cost = cost(65_536, BOARD.on(Chips::Board32k), 1, 1).unwrap();
         // 256 virtual pages of the map, as the board's constants say, and the root.
         assert_eq!((cost.flush.programs, cost.page_kib), (257.0, 32));
     }

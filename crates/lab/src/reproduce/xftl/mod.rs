@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! flush        what a flush costs, by size and FTL; space: size by FTL by file system
-//! controllers  unknown settings of the board, every setting with its source
+//! controllers  unknown settings of the board, every setting with its source; nand: chips
 //! cycles       the length of a run that has whole checkpoint cycles
 //! places       pages that lie across two of the device
 //! validity     the fill at which a run collects blocks of a wanted validity
@@ -23,6 +23,7 @@ mod controllers;
 mod cycles;
 mod flush;
 mod merits;
+mod nand;
 mod page;
 mod places;
 mod plots;
@@ -50,6 +51,7 @@ use super::outcome::Shown;
 use super::{Failed, spoken};
 use controllers::{BOARD, Controller, Ftl, Parts};
 use cycles::Lengths;
+use nand::Nand;
 use onewrite_cli::interrupt;
 use restart::Restarted;
 use trial::{
@@ -85,7 +87,7 @@ const LARGE_MIB: u32 = 1_024;
 pub struct Asked<'a> {
     /// Names of figures; all if none.
     pub figures: &'a [String],
-    /// Transactions of each run.
+    /// Transactions of each run on the board; see [`Nand::longer`].
     pub count: Option<u32>,
     /// The devices.
     pub device: &'a Device,
@@ -113,7 +115,7 @@ pub struct Device {
     fill: Option<u32>,
 
     /// Of the figure activities: percent of valid pages in the blocks that garbage collection
-    /// empties, the same in each mode, as measured [default: 30,50,70]
+    /// empties, the same in each mode, as measured [default: 30,45]
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=95))]
     validity: Vec<u32>,
 
@@ -125,6 +127,14 @@ pub struct Device {
     /// FTLs of the figures flush and space [default: all], and of restart [default: board]
     #[arg(long, value_enum, value_delimiter = ',')]
     ftl: Vec<Ftl>,
+
+    /// NAND of all figures: the board's, or of today (docs/xftl.md) [default: board]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    nand: Vec<Nand>,
+
+    /// Of the figure space: seeds of a device near a claim's edge; others have one
+    #[arg(long, value_name = "N", default_value_t = space::SEEDS, value_parser = clap::value_parser!(u32).range(1..=20))]
+    seeds: u32,
 
     /// Of the figure fio: jobs at a time, each with a file of its own [default: 1,4]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=random::MOST_JOBS))]
@@ -148,8 +158,9 @@ impl Device {
         self.space = SIZES.into_iter().filter(|size| *size < LARGE_MIB).collect();
     }
 
-    /// One small device of two FTLs, unless the user names others.
+    /// One small device of two FTLs, unless the user names others, and one seed.
     pub fn small(&mut self) {
+        self.seeds = 1;
         if self.size.is_empty() {
             self.size.push(SMALL_MIB);
         }
@@ -180,8 +191,19 @@ impl Device {
             true => &Ftl::ALL[..],
             false => &self.ftl,
         };
-        let with_parts = |ftl: &Ftl| ftl.controller().with(self.parts);
-        all.iter().map(with_parts).collect()
+        let ftls = all.iter().map(|ftl| ftl.controller());
+        ftls.flat_map(|controller| self.on_each(controller))
+            .collect()
+    }
+
+    /// The same setting on each NAND, with the parts that were asked for.
+    fn on_each(&self, controller: Controller) -> Vec<Controller> {
+        let nand = match self.nand.is_empty() {
+            true => &[Nand::Board][..],
+            false => &self.nand,
+        };
+        let on = |nand: &Nand| controller.on(*nand).with(self.parts);
+        nand.iter().map(on).collect()
     }
 
     /// The numbers of fio's jobs.
@@ -199,13 +221,29 @@ impl Device {
     /// The FTLs of the figure restart.
     fn restarted(&self) -> Vec<Controller> {
         match self.ftl.is_empty() {
-            true => vec![self.board()],
+            true => self.boards(),
             false => self.controllers(),
         }
     }
 
-    fn board(&self) -> Controller {
-        BOARD.with(self.parts)
+    /// The devices, in words.
+    fn shape(&self) -> String {
+        let chips = self.boards().into_iter().map(|board| {
+            let chips = board.nand.chips();
+            format!(
+                "pages of {} KiB, {} a block, NAND {}",
+                chips.page_bytes >> 10,
+                chips.pages_per_block,
+                chips.timing
+            )
+        });
+        let chips: Vec<String> = chips.collect();
+        let entries = self.parts.table;
+        format!("{}; {entries} entries of the X-L2P table", chips.join("; "))
+    }
+
+    fn boards(&self) -> Vec<Controller> {
+        self.on_each(BOARD)
     }
 
     /// Of each size that was asked for, or of these.
@@ -296,10 +334,10 @@ pub fn measure(asked: &Asked<'_>) -> Result<Report, String> {
         return Err("X-FTL's figures take root: they are run on a device of our own".to_owned());
     }
     let mut report = Report {
-        version: 8,
+        version: 9,
         paper: "xftl",
         seed: asked.seed,
-        shape: "pages of 8 KiB, 128 a block, NAND openssd".to_owned(),
+        shape: asked.device.shape(),
         flushes: Vec::new(),
         cells: Vec::new(),
         ran: Vec::new(),
@@ -406,14 +444,51 @@ fn run_figure(
         "fio" => random::check_installed()?,
         _ => {}
     }
-    let mut known: BTreeMap<(&str, u32), Vec<Ran>> = BTreeMap::new();
+    let mut known: BTreeMap<(&str, u32, String), Vec<Ran>> = BTreeMap::new();
     for trial in trials(asked, figure) {
         let trial = trial.in_whole_cycles(lengths)?;
         for mode in modes(figure) {
             pace.next(asked.limit)?;
-            let device = (mode.name, trial.fullness.host_mib);
+            let host_mib = trial.fullness.host_mib;
+            let device = (mode.name, host_mib, trial.controller.name());
             let known = known.entry(device).or_default();
             report.ran.push(trial.run(mode, known)?);
+        }
+    }
+    match figure {
+        "space" => more_seeds(asked, report, pace, lengths),
+        _ => Ok(()),
+    }
+}
+
+/// Runs the devices near a claim's edge again, each with other seeds.
+fn more_seeds(
+    asked: &Asked<'_>,
+    report: &mut Report,
+    pace: &mut Pace,
+    lengths: &mut Lengths,
+) -> Result<(), String> {
+    let edges = space::at_an_edge(&space::cells(&report.ran));
+    let is_edge = |trial: &Trial| {
+        let device = (trial.fullness.host_mib, trial.controller);
+        edges.contains(&device)
+    };
+    let trials = trials(asked, "space").into_iter().filter(is_edge);
+    let seeds = asked.seed + 1..asked.seed + u64::from(asked.device.seeds);
+    let trials = trials.flat_map(|trial| {
+        let of = move |seed| Trial {
+            seed,
+            ..trial.clone()
+        };
+        seeds.clone().map(of).collect::<Vec<Trial>>()
+    });
+    let trials: Vec<Trial> = trials.collect();
+    pace.all += trials.len() * space::JUDGED.len();
+    for trial in trials {
+        let trial = trial.in_whole_cycles(lengths)?;
+        for mode in space::JUDGED {
+            pace.next(asked.limit)?;
+            report.ran.push(trial.run(mode, &mut Vec::new())?);
         }
     }
     Ok(())
@@ -453,14 +528,25 @@ fn trials(asked: &Asked<'_>, figure: &'static str) -> Vec<Trial> {
         "space" => asked.device.each(&asked.device.space),
         _ => asked.device.each(&[USUAL.host_mib]),
     };
-    let trials = sizes
-        .into_iter()
-        .flat_map(|usual| trials_on(asked, figure, usual));
+    let controllers = match figure {
+        "space" => asked.device.controllers(),
+        _ => asked.device.boards(),
+    };
+    let on = |usual: Fullness| {
+        let trials = |controller: &Controller| trials_on(asked, figure, usual, *controller);
+        controllers.iter().flat_map(trials).collect::<Vec<Trial>>()
+    };
+    let trials = sizes.into_iter().flat_map(on);
     trials.map(Trial::with_room).collect()
 }
 
-fn trials_on(asked: &Asked<'_>, figure: &'static str, usual: Fullness) -> Vec<Trial> {
-    let count = asked.count.unwrap_or(TRANSACTIONS);
+fn trials_on(
+    asked: &Asked<'_>,
+    figure: &'static str,
+    usual: Fullness,
+    board: Controller,
+) -> Vec<Trial> {
+    let count = asked.count.unwrap_or(TRANSACTIONS) * board.nand.longer();
     let trial = |workload: String, work, controller: Controller, fullness| Trial {
         figure,
         workload,
@@ -477,18 +563,13 @@ fn trials_on(asked: &Asked<'_>, figure: &'static str, usual: Fullness) -> Vec<Tr
         let name = format!("partsupply, {updates} pages");
         trial(name, Work::Plan { op, updates }, controller, fullness)
     };
-    let (board, set) = (asked.device.board(), asked.device.updates());
+    let set = asked.device.updates();
     let shape = |name: &str, op| {
         let work = Work::Plan { op, updates: 1 };
         trial(name.to_owned(), work, board, usual)
     };
     match figure {
-        "space" => {
-            let controllers = asked.device.controllers().into_iter();
-            controllers
-                .map(|controller| partsupply(set, controller, usual))
-                .collect()
-        }
+        "space" => vec![partsupply(set, board, usual)],
         "updates" => [1, 5, 10, 20]
             .map(|updates| partsupply(updates, board, usual))
             .into(),
@@ -505,7 +586,7 @@ fn trials_on(asked: &Asked<'_>, figure: &'static str, usual: Fullness) -> Vec<Tr
                 .collect()
         }
         "controllers" => controllers::ALL
-            .map(|controller| partsupply(set, controller.with(asked.device.parts), usual))
+            .map(|setting| partsupply(set, setting.on(board.nand).with(board.parts), usual))
             .into(),
         "android" => vec![
             trial("RL Benchmark".to_owned(), Work::Rl, board, usual),

@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::test_device::{Below, TestDevice};
-use super::trial::{Compared, Measured, PAGE, number, write_file};
+use super::trial::{Compared, Measured, number, write_file};
 
 /// Bytes of all files.
 const BYTES: u64 = 24 << 20;
@@ -45,6 +45,8 @@ pub struct Job {
     /// The fewest pages of all jobs.
     pub pages: u32,
     pub seed: u64,
+    /// Bytes of a page.
+    pub page_bytes: u64,
 }
 
 /// fio's own counts, of all jobs.
@@ -113,9 +115,9 @@ impl Job {
         };
         let pages = u64::from(self.pages_of_a_job());
         let numbers = [
-            ("bs", PAGE),
+            ("bs", self.page_bytes),
             ("size", self.bytes_of_a_file()),
-            ("io_size", pages * PAGE),
+            ("io_size", pages * self.page_bytes),
             ("fsync", u64::from(self.every)),
             // fio ends without the fsync that is due then. This one it does, but does not count.
             ("end_fsync", 1),
@@ -185,7 +187,8 @@ impl Job {
         }
         // A page that is written twice before an fsync is one page. fio does so only when it has
         // written all pages of a file.
-        let rewritten = (pages * PAGE / self.bytes_of_a_file() + 1) * jobs * u64::from(self.every);
+        let rewritten =
+            (pages * self.page_bytes / self.bytes_of_a_file() + 1) * jobs * u64::from(self.every);
         if counted.writes + rewritten < said.writes {
             return wrong("pages have not reached the device");
         }
@@ -243,6 +246,7 @@ mod tests {
         jobs: 4,
         pages: 398,
         seed: 1,
+        page_bytes: 8192,
     };
 
     #[test]

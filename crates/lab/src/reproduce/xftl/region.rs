@@ -1,8 +1,10 @@
 //! The region of devices in which a claim of the paper holds.
 //!
-//! Each device has one figure, of one seed or one median. Another seed moves it by up to a
-//! [`Spread`], so that near the paper's value a claim neither holds nor fails: it is undecided. Between two neighbouring
-//! sizes of the same FTL a figure may cross the value, though no device that was run has it.
+//! A device has one figure, of one seed or one median. Another seed moves it by up to a [`Spread`],
+//! so that near the paper's value a claim neither holds nor fails: it is undecided. Such a device is
+//! run with more seeds. Then all of them must say the same, or it stays undecided. Between two
+//! neighbouring sizes of the same FTL a figure may cross the value, though no device that was run
+//! has it.
 
 use onewrite_cli::html::grouped;
 
@@ -31,12 +33,12 @@ pub const ERASES: Spread = of_seeds(1.45);
 /// database.
 pub const PAGES: Spread = of_seeds(1.25);
 
-/// A device, and its figure.
+/// A device, and its figures: one for each seed, at least one.
 #[derive(Clone, Debug)]
 pub struct Point {
     pub host_mib: u32,
     pub ftl: String,
-    pub figure: f64,
+    pub figures: Vec<f64>,
 }
 
 /// A figure decides a claim, or does not.
@@ -48,17 +50,44 @@ enum Decision {
 }
 
 impl Point {
+    /// The device, and the range of several seeds.
     fn name(&self) -> String {
-        format!("{} MiB, {}", grouped(u64::from(self.host_mib)), self.ftl)
+        let device = format!("{} MiB, {}", grouped(u64::from(self.host_mib)), self.ftl);
+        let (low, high) = self.range();
+        match self.figures.len() {
+            0 | 1 => device,
+            seeds => format!("{device} ({low:.2} to {high:.2}, {seeds} seeds)"),
+        }
+    }
+
+    /// The median.
+    fn figure(&self) -> f64 {
+        median(&self.figures)
+    }
+
+    fn range(&self) -> (f64, f64) {
+        let least = self.figures.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = self.figures.iter().copied().fold(0.0, f64::max);
+        (least, most)
+    }
+
+    /// Several seeds decide by their own range. One seed decides if the spread between seeds, as
+    /// measured on other devices, would not change the answer.
+    pub fn is_undecided(&self, stated: Stated, spread: Spread) -> bool {
+        self.decision(stated, spread) == Decision::Undecided
     }
 
     fn decision(&self, stated: Stated, spread: Spread) -> Decision {
-        let (low, high) = (self.figure / spread.factor, self.figure * spread.factor);
         let amount = stated.amount;
+        if let [_, _, ..] = self.figures[..] {
+            return self.decision_of_seeds(stated);
+        }
+        let figure = self.figure();
+        let (low, high) = (figure / spread.factor, figure * spread.factor);
         let (all, some) = match stated.bound {
             // Of the figures that the spread allows, one may be near the paper's.
             Bound::About => (
-                is_near_count(self.figure, amount),
+                is_near_count(figure, amount),
                 is_near_count(amount.clamp(low, high), amount),
             ),
             Bound::AtLeast => (low >= amount, high >= amount),
@@ -70,20 +99,48 @@ impl Point {
             _ => Decision::Fails,
         }
     }
+
+    /// Several seeds decide together. A third seed may have any value between two.
+    fn decision_of_seeds(&self, stated: Stated) -> Decision {
+        let (low, high) = self.range();
+        let amount = stated.amount;
+        let holds = |figure: f64| match stated.bound {
+            Bound::About => is_near_count(figure, amount),
+            Bound::AtLeast => figure >= amount,
+            Bound::AtMost => figure <= amount,
+        };
+        match (holds(low), holds(high)) {
+            (true, true) => Decision::Holds,
+            (false, false) if !holds(amount.clamp(low, high)) => Decision::Fails,
+            _ => Decision::Undecided,
+        }
+    }
+}
+
+/// The median; 0 of none.
+pub fn median(figures: &[f64]) -> f64 {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    onewrite_common::median(&sorted).unwrap_or_default()
 }
 
 /// Where a claim holds, where it is undecided, between which sizes it crosses the paper's value, and
 /// in how many devices it fails.
 pub fn told(points: &[Point], stated: Stated, spread: Spread) -> String {
-    let of = |decision| {
+    let of = |decision, is_wanted: fn(&&Point) -> bool| {
         let is_it = move |point: &&Point| point.decision(stated, spread) == decision;
         points
             .iter()
             .filter(is_it)
+            .filter(is_wanted)
             .map(Point::name)
             .collect::<Vec<String>>()
     };
-    let (holds, undecided) = (of(Decision::Holds), of(Decision::Undecided));
+    let all = |_: &&Point| true;
+    let has_one = |point: &&Point| point.figures.len() < 2;
+    let holds = of(Decision::Holds, all);
+    let undecided = of(Decision::Undecided, has_one);
+    let differ = of(Decision::Undecided, |point| point.figures.len() > 1);
     let mut parts = vec![match holds.is_empty() {
         true => "holds in no device that was run".to_owned(),
         false => format!("holds in: {}", holds.join("; ")),
@@ -96,10 +153,16 @@ pub fn told(points: &[Point], stated: Stated, spread: Spread) -> String {
             undecided.join("; ")
         ));
     }
+    if !differ.is_empty() {
+        parts.push(format!(
+            "undecided, as its seeds differ, in: {}",
+            differ.join("; ")
+        ));
+    }
     parts.extend(crossings(points, stated, spread));
     parts.push(format!(
         "fails in {} of {}",
-        of(Decision::Fails).len(),
+        of(Decision::Fails, all).len(),
         points.len()
     ));
     parts.join(". It ").replace(". It undecided", ". Undecided")
@@ -113,7 +176,7 @@ fn crossings(points: &[Point], stated: Stated, spread: Spread) -> Vec<String> {
         let [a, b] = pair else {
             return false;
         };
-        let is_between = (a.figure - stated.amount) * (b.figure - stated.amount) < 0.0;
+        let is_between = (a.figure() - stated.amount) * (b.figure() - stated.amount) < 0.0;
         let holds = |point: &Point| point.decision(stated, spread) == Decision::Holds;
         a.ftl == b.ftl && is_between && !holds(a) && !holds(b)
     };
@@ -137,7 +200,7 @@ mod tests {
         Point {
             host_mib,
             ftl: ftl.to_owned(),
-            figure,
+            figures: vec![figure],
         }
     }
 
@@ -165,6 +228,30 @@ mod tests {
         assert_eq!(decided(1.6, at_most), Decision::Holds);
         assert_eq!(decided(2.1, at_most), Decision::Undecided);
         assert_eq!(decided(2.5, at_most), Decision::Fails);
+    }
+
+    #[test]
+    fn several_seeds_decide_by_their_own_range() {
+        let seeds = |figures: &[f64]| Point {
+            figures: figures.to_vec(),
+            ..point(128, "board", 0.0)
+        };
+        let decided = |figures: &[f64], stated| seeds(figures).decision(stated, TIMES);
+        let about = Stated::about(3.0, "test");
+        // One of 2.6 decides nothing; three that are all below do.
+        assert_eq!(decided(&[2.6], about), Decision::Undecided);
+        assert_eq!(decided(&[2.6, 2.5, 2.65], about), Decision::Fails);
+        assert_eq!(decided(&[2.8, 3.1, 3.0], about), Decision::Holds);
+        // Planted: one of them contradicts the others.
+        assert_eq!(decided(&[2.8, 3.1, 2.5], about), Decision::Undecided);
+        assert_eq!(decided(&[2.6, 3.4], about), Decision::Undecided);
+        let doubled = Stated::at_least(2.0, "test");
+        assert_eq!(decided(&[2.1, 2.05, 2.2], doubled), Decision::Holds);
+        assert_eq!(decided(&[2.1, 1.95, 2.2], doubled), Decision::Undecided);
+        assert_eq!(decided(&[1.9, 1.95], doubled), Decision::Fails);
+        let text = told(&[seeds(&[2.1, 1.95, 2.2])], doubled, TIMES);
+        let expected = "Undecided, as its seeds differ, in: 128 MiB, board (1.95 to 2.20, 3 seeds)";
+        assert!(text.contains(expected), "{text}");
     }
 
     #[test]

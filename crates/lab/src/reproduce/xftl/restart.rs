@@ -3,17 +3,16 @@
 use std::sync::atomic::AtomicBool;
 
 use onewrite_common::random::SplitMix64;
-use onewrite_flash::nand::timing::Timing;
 use onewrite_workload::databases::Databases;
 use onewrite_workload::plan::{Op, Plan};
 use onewrite_workload::team::{self, Control};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::controllers::{Controller, LARGE_TABLE, NAND, TABLE};
-use super::test_device::{Below, TestDevice};
+use super::controllers::Controller;
+use super::test_device::TestDevice;
 use super::trial::{
-    Compared, Fullness, OTHERS, PAGE, SQLITE, WARM_UP, number, page_size, plan, set_cache, settings,
+    Compared, Fullness, OTHERS, SQLITE, WARM_UP, number, page_size, plan, set_cache, settings,
 };
 
 /// The modes, with the paper's restart times in ms.
@@ -219,15 +218,10 @@ fn ready(case: Case, mode: Compared) -> Result<Ready, String> {
         seed,
         ..
     } = case;
-    // A checkpoint on transactional files is one transaction.
-    let table = match (mode.below, mode.journal) {
-        (Below::Files, "xftl") | (Below::Ext4, _) => TABLE,
-        _ => LARGE_TABLE,
-    };
-    let shape = controller.shape(fullness.host_mib, fullness.spare_percent, table)?;
+    let shape = controller.shape(fullness.host_mib, fullness.spare_percent)?;
     let device = TestDevice::start(controller, &shape, mode.below)?;
     let path = device.root().join("test.db");
-    page_size(&path, 1)?;
+    page_size(&path, 1, controller.page_bytes())?;
     let stop = AtomicBool::new(false);
     let plan = plan(Op::Partsupply, WARM_UP, transactions, updates, seed);
     let text = |error: onewrite_workload::Error| error.to_string();
@@ -335,8 +329,8 @@ fn restart_after(
     let ms = |nanoseconds: u64| nanoseconds as f64 / 1e6;
     let mounted_ns = number(&mounted, "/now_ns");
     let work = |pointer: &str| number(&read, pointer) - number(&mounted, pointer);
-    let timing = Timing::built_in(NAND).ok_or("no such NAND")?;
-    let transfer_ms = PAGE as f64 / timing.transfer_mb_per_s / 1e3;
+    let timing = case.controller.nand.timing()?;
+    let transfer_ms = case.controller.page_bytes() as f64 / timing.transfer_mb_per_s / 1e3;
     let restarted = Restarted {
         mode: name,
         controller: case.controller,

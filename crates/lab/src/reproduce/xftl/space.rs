@@ -12,7 +12,7 @@ use super::region::{self, Point, Spread};
 use super::restart::{Restarted, groups};
 use super::targets::{DOUBLED, HALVED, TO_ROLLBACK, TO_WAL};
 use super::text::table;
-use super::trial::{Ran, WRITTEN};
+use super::trial::{COUNTER_WRITTEN, Compared, Ran, SQLITE, WRITTEN};
 use crate::reproduce::outcome::Stated;
 
 /// A device of the space, and the ratios in it.
@@ -32,21 +32,95 @@ pub struct Cell {
     pub others: Vec<Other>,
 }
 
-/// A system next to X-FTL.
+/// A system next to X-FTL. All but the ratios are of the first seed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Other {
     pub mode: &'static str,
     pub ms: f64,
     /// Pages that the host reads from the device a transaction.
     pub reads: f64,
+    /// To X-FTL's, by the seed: a run's ratio is to the run with the same seed.
+    pub ratios: Vec<Ratios>,
+}
+
+/// A system's figures divided by X-FTL's.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Ratios {
+    pub seed: u64,
     pub time: f64,
     pub host_writes: f64,
     pub erases: f64,
 }
 
+/// One of the ratios.
+type Ratio = fn(&Ratios) -> f64;
+const TIME: Ratio = |ratios| ratios.time;
+const HOST: Ratio = |ratios| ratios.host_writes;
+const ERASES: Ratio = |ratios| ratios.erases;
+
+impl Other {
+    fn each(&self, ratio: Ratio) -> Vec<f64> {
+        self.ratios.iter().map(ratio).collect()
+    }
+
+    /// The median of the seeds.
+    fn median(&self, ratio: Ratio) -> f64 {
+        region::median(&self.each(ratio))
+    }
+
+    /// The median, and the range of several seeds.
+    fn shown(&self, ratio: Ratio) -> String {
+        let each = self.each(ratio);
+        let least = each.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = each.iter().copied().fold(0.0, f64::max);
+        let median = self.median(ratio);
+        match each.len() {
+            0 | 1 => format!("{median:.2}"),
+            _ => format!("{median:.2} ({least:.2} to {most:.2})"),
+        }
+    }
+}
+
+/// Seeds of a device near a claim's edge, unless the user sets the number.
+pub const SEEDS: u32 = 4;
+
+/// The systems that the claims compare. Others are not run with more seeds.
+pub const JUDGED: [Compared; 3] = [SQLITE[0], SQLITE[1], COUNTER_WRITTEN];
+
+/// The claims of a cell: the other system, its ratio, the paper's and the spread between seeds.
+const CLAIMS: [(&str, Ratio, Stated, Spread); 4] = [
+    ("WAL", TIME, TO_WAL, region::TIMES),
+    ("rollback journal", TIME, TO_ROLLBACK, region::TIMES),
+    ("WAL", HOST, HALVED, region::PAGES),
+    ("WAL", ERASES, DOUBLED, region::ERASES),
+];
+
+/// The devices on which one seed does not decide each claim: MiB for the host, and the setting.
+pub fn at_an_edge(cells: &[Cell]) -> Vec<(u32, Controller)> {
+    let is_at_edge = |cell: &&Cell| {
+        let mut claims = CLAIMS.iter();
+        claims.any(|(mode, ratio, stated, spread)| {
+            let point = cell.point(mode, *ratio);
+            point.is_some_and(|point| point.is_undecided(*stated, *spread))
+        })
+    };
+    let devices = cells.iter().filter(is_at_edge);
+    devices
+        .map(|cell| (cell.host_mib, cell.controller))
+        .collect()
+}
+
 impl Cell {
     fn other(&self, mode: &str) -> Option<&Other> {
         self.others.iter().find(|other| other.mode == mode)
+    }
+
+    fn point(&self, mode: &str, ratio: Ratio) -> Option<Point> {
+        Some(Point {
+            host_mib: self.host_mib,
+            ftl: self.controller.ftl_name(),
+            figures: self.other(mode)?.each(ratio),
+        })
     }
 
     fn name(&self) -> String {
@@ -67,22 +141,24 @@ before each transaction, and a log's unaligned frames, are read from flash; ext4
 /// The cells of these runs.
 pub fn cells(ran: &[Ran]) -> Vec<Cell> {
     let of_space = || ran.iter().filter(|one| one.figure == "space");
-    let written = of_space().filter(|one| one.mode == WRITTEN);
-    written
+    let written = || of_space().filter(|one| one.mode == WRITTEN);
+    written()
         .filter_map(|xftl| {
             let same = || of_space().filter(|other| xftl.is_counterpart(other));
+            // Only the first seed of a device has it.
             let lazy = same().find(|other| other.mode == "X-FTL")?;
-            let each = |count: fn(&Ran) -> u64, one: &Ran| one.each(count(one));
             let others = same().filter(|other| !other.is_xftl()).map(|other| {
-                let ratio =
-                    |count: fn(&Ran) -> u64| each(count, other) / each(count, xftl).max(1e-12);
+                let seeds = written().filter(|one| xftl.is_on_device_of(one));
+                let ratios = seeds.filter_map(|xftl| {
+                    let mut same = of_space().filter(|one| one.mode == other.mode);
+                    same.find(|one| xftl.is_counterpart(one))
+                        .map(|one| Ratios::of(one, xftl))
+                });
                 Other {
                     mode: other.mode,
                     ms: other.ms_per_transaction,
                     reads: other.each(other.host_reads),
-                    time: other.ms_per_transaction / xftl.ms_per_transaction.max(1e-12),
-                    host_writes: ratio(|one| one.host_writes),
-                    erases: ratio(|one| one.erases),
+                    ratios: ratios.collect(),
                 }
             });
             Some(Cell {
@@ -96,6 +172,19 @@ pub fn cells(ran: &[Ran]) -> Vec<Cell> {
             })
         })
         .collect()
+}
+
+impl Ratios {
+    fn of(other: &Ran, xftl: &Ran) -> Self {
+        let each = |count: fn(&Ran) -> u64, one: &Ran| one.each(count(one));
+        let ratio = |count: fn(&Ran) -> u64| each(count, other) / each(count, xftl).max(1e-12);
+        Self {
+            seed: xftl.seed,
+            time: other.ms_per_transaction / xftl.ms_per_transaction.max(1e-12),
+            host_writes: ratio(|one| one.host_writes),
+            erases: ratio(|one| one.erases),
+        }
+    }
 }
 
 /// The range of a figure over cells: `2.1 (where) to 9.8 (where)`.
@@ -124,17 +213,9 @@ fn range<'a>(
 /// Where a claim holds.
 fn region(
     cells: &[Cell],
-    stated: Stated,
-    spread: Spread,
-    figure: impl Fn(&Cell) -> Option<f64>,
+    (mode, ratio, stated, spread): (&'static str, Ratio, Stated, Spread),
 ) -> String {
-    let points = cells.iter().filter_map(|cell| {
-        Some(Point {
-            host_mib: cell.host_mib,
-            ftl: cell.controller.ftl_name(),
-            figure: figure(cell)?,
-        })
-    });
+    let points = cells.iter().filter_map(|cell| cell.point(mode, ratio));
     region::told(&points.collect::<Vec<_>>(), stated, spread)
 }
 
@@ -143,12 +224,16 @@ pub const HEAD: &str = "X-FTL as in its paper (the change counter is written) is
 
 /// A sentence for each claim, with the devices of today first.
 pub fn claims(cells: &[Cell]) -> Vec<String> {
-    let time = |mode: &'static str| move |cell: &Cell| cell.other(mode).map(|other| other.time);
-    let host = |cell: &Cell| cell.other("WAL").map(|other| other.host_writes);
-    let erases = |cell: &Cell| cell.other("WAL").map(|other| other.erases);
+    let of = |mode: &'static str, ratio: Ratio| {
+        move |cell: &Cell| cell.other(mode).map(|other| other.median(ratio))
+    };
+    let time = |mode| of(mode, TIME);
+    let [to_wal, to_rollback, halved, doubled] = CLAIMS;
+    let (host, erases) = (of("WAL", HOST), of("WAL", ERASES));
     let today = || cells.iter().filter(|cell| cell.is_today());
     let mut claims = Vec::new();
-    for (mode, stated) in [("WAL", TO_WAL), ("rollback journal", TO_ROLLBACK)] {
+    for claim in [to_wal, to_rollback] {
+        let (mode, _, stated, _) = claim;
         claims.extend([
             format!(
                 "as {mode}, where a flush writes what has changed or less, as FTLs do today: {}",
@@ -161,7 +246,7 @@ pub fn claims(cells: &[Cell]) -> Vec<String> {
             format!(
                 "the paper's {} (a tenth more or less) {}",
                 stated.amount,
-                region(cells, stated, region::TIMES, time(mode))
+                region(cells, claim)
             ),
         ]);
     }
@@ -170,7 +255,7 @@ pub fn claims(cells: &[Cell]) -> Vec<String> {
             "WAL's host writes so many times as many pages: {}; the paper's {} {}",
             range(cells.iter(), host),
             HALVED.amount,
-            region(cells, HALVED, region::PAGES, host)
+            region(cells, halved)
         ),
         format!(
             "WAL erases so many times as often (the life of the flash), on FTLs as they are today: {}; in all of \
@@ -181,7 +266,7 @@ pub fn claims(cells: &[Cell]) -> Vec<String> {
         format!(
             "the paper's doubled life ({} times as many erases, or more) {}",
             DOUBLED.amount,
-            region(cells, DOUBLED, region::ERASES, erases)
+            region(cells, doubled)
         ),
     ]);
     claims
@@ -207,7 +292,7 @@ pub fn restart_claims(restarts: &[Restarted]) -> Vec<String> {
             Some(Point {
                 host_mib: other.fullness.host_mib,
                 ftl: other.controller.ftl_name(),
-                figure: ms / xftl.spread(|one| one.sqlite_ms).0.max(1e-12),
+                figures: vec![ms / xftl.spread(|one| one.sqlite_ms).0.max(1e-12)],
             })
         });
         let points: Vec<Point> = points.collect();
@@ -264,17 +349,15 @@ pub fn cells_table(cells: &[Cell]) -> Table {
     );
     for cell in cells {
         let mut row = |mode: &str, ms: f64, reads: f64, ratios: Option<&Other>| {
-            let ratio = |of: fn(&Other) -> f64| {
-                ratios.map_or_else(String::new, |other| format!("{:.2}", of(other)))
-            };
+            let ratio = |of| ratios.map_or_else(String::new, |other| other.shown(of));
             table.add_row([
                 cell.name(),
                 mode.to_owned(),
                 format!("{ms:.2}"),
                 format!("{reads:.2}"),
-                ratio(|other| other.time),
-                ratio(|other| other.host_writes),
-                ratio(|other| other.erases),
+                ratio(TIME),
+                ratio(HOST),
+                ratio(ERASES),
             ]);
         };
         row(WRITTEN, cell.xftl_ms, cell.xftl_reads, None);
@@ -295,6 +378,7 @@ pub fn cells_table(cells: &[Cell]) -> Table {
 mod tests {
     use super::super::controllers::{BOARD, Ftl};
     use super::super::recovered::tests::restarted;
+    use super::super::targets::tests::ran;
     use super::*;
 
     /// WAL erases as many times as often as it takes times as long.
@@ -310,9 +394,12 @@ mod tests {
                 mode: "WAL",
                 ms: 3.0 * wal,
                 reads: 1.0,
-                time: wal,
-                host_writes: 1.64,
-                erases: wal,
+                ratios: vec![Ratios {
+                    seed: 1,
+                    time: wal,
+                    host_writes: 1.64,
+                    erases: wal,
+                }],
             }],
         }
     }
@@ -333,6 +420,55 @@ mod tests {
         assert!(told[0].contains(expected), "{told:?}");
         assert!(told[0].ends_with("were not run"), "{told:?}");
         assert!(restart_claims(&[]).is_empty());
+    }
+
+    /// Runs of a device with a seed: X-FTL 3 ms, and WAL and the rollback journal so many times that.
+    fn seeded(seed: u64, controller: Controller, wal: f64) -> Vec<Ran> {
+        let of = |mode, ms, host| Ran {
+            figure: "space",
+            seed,
+            controller,
+            erases: (ms * 100.0) as u64,
+            ..ran(mode, ms, host, 1)
+        };
+        vec![
+            of(WRITTEN, 3.0, 6),
+            of("WAL", 3.0 * wal, 12),
+            of("rollback journal", 3.0 * 50.0, 24),
+        ]
+    }
+
+    #[test]
+    fn a_device_near_an_edge_takes_more_seeds_and_each_is_compared_with_its_own() {
+        let journal = Ftl::Journal.controller();
+        let lazy = |controller| Ran {
+            figure: "space",
+            controller,
+            ..ran("X-FTL", 2.8, 5, 1)
+        };
+        let first = |wal| {
+            let first = [seeded(1, BOARD, wal), seeded(1, journal, 9.0)].concat();
+            [first, vec![lazy(BOARD), lazy(journal)]].concat()
+        };
+        let edges = |wal| at_an_edge(&cells(&first(wal)));
+        assert_eq!(edges(9.0), []);
+        assert_eq!(edges(2.6), [(128, BOARD)]);
+        let decided = |others: [f64; 2]| {
+            let more = seeded(2, BOARD, others[0]);
+            let all = [first(2.6), more, seeded(3, BOARD, others[1])].concat();
+            let cells = cells(&all);
+            assert_eq!(cells.len(), 2, "a cell for each device");
+            let ratios = &cells[0].other("WAL").expect("WAL").ratios;
+            let seeds: Vec<u64> = ratios.iter().map(|ratios| ratios.seed).collect();
+            assert_eq!(seeds, [1, 2, 3]);
+            claims(&cells)[2].clone()
+        };
+        let told = decided([2.5, 2.55]);
+        assert!(told.contains("fails in 2 of 2"), "{told}");
+        // Planted: a seed that has the paper's value.
+        let told = decided([2.5, 3.1]);
+        let expected = "Undecided, as its seeds differ, in: 128 MiB, 8 dies, whole map at flush (2.50 to 3.10, 3 seeds)";
+        assert!(told.contains(expected), "{told}");
     }
 
     #[test]

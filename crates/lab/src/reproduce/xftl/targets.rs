@@ -9,9 +9,9 @@
 
 use onewrite_flash::nand::timing::Timing;
 
-use super::controllers::{MapTo, NAND};
+use super::controllers::MapTo;
 use super::places;
-use super::trial::{AUTOCHECKPOINT, PAGE, Ran, WRITTEN};
+use super::trial::{AUTOCHECKPOINT, Ran, WRITTEN};
 use crate::reproduce::outcome::{
     Difference, Kind, Predicted, Reason, Row, Shown, Side, Stated, explain_by,
 };
@@ -278,7 +278,7 @@ fn worked(ran: &Ran) -> String {
 /// the map waits for the last of them: those dies write the map next, or one other die has long been
 /// writing it. A commit does not wait for them.
 fn waits_ms(ran: &Ran, nand: &Timing) -> f64 {
-    let transfer = PAGE as f64 / nand.transfer_mb_per_s;
+    let transfer = ran.controller.page_bytes() as f64 / nand.transfer_mb_per_s;
     let (read, program) = (nand.read_us + transfer, nand.program_us + transfer);
     let dies = f64::from(ran.controller.dies.max(1));
     let flushes = ran.each(ran.flushes + ran.commits).max(1e-12);
@@ -310,8 +310,10 @@ fn waits_ms(ran: &Ran, nand: &Timing) -> f64 {
 }
 
 fn by_waits(pair: &Pair<'_>) -> Predicted {
-    let nand = Timing::built_in(NAND);
-    let ms = |ran| nand.as_ref().map_or(f64::NAN, |nand| waits_ms(ran, nand));
+    let ms = |ran: &Ran| {
+        let nand = ran.controller.nand.timing();
+        nand.map_or(f64::NAN, |nand| waits_ms(ran, &nand))
+    };
     let (other, xftl) = (ms(pair.other), ms(pair.xftl));
     let of_row = format!(
         "{other:.2} ms and X-FTL {xftl:.2} ms ({:.2} and {:.2} by the device's clock), from {} and {}",
@@ -338,7 +340,8 @@ fn by_draws(pair: &Pair<'_>) -> Predicted {
     let updates = f64::from(pair.xftl.updates);
     // With the change counter a commit of the paper's X-FTL has a page more.
     let xftl = updates + f64::from(u8::from(pair.xftl.mode == WRITTEN));
-    let (page, frame) = (PAGE as f64, PAGE as f64 + 24.0);
+    let page = pair.other.controller.page_bytes() as f64;
+    let frame = page + 24.0;
     let logged = updates * frame / page + 1.0;
     let pages = pair.other.database_pages.max(1) as f64;
     let frames = f64::from(AUTOCHECKPOINT);
@@ -384,6 +387,7 @@ pub mod tests {
             updates: 5,
             database_pages: 1_700,
             across_percent: Some(0.0),
+            seed: 1,
             transactions: 200,
             checkpoints: (mode == "WAL").then_some(Checkpoints {
                 automatic: 1,

@@ -97,7 +97,8 @@ impl TestDevice {
         let ready = made.line()?;
         if below != Below::Files {
             made.node = PathBuf::from(ready);
-            let mut options = controller.clusters.options().to_vec();
+            let clusters = controller.clusters.options(controller.page_bytes());
+            let mut options: Vec<&str> = clusters.iter().map(String::as_str).collect();
             if below == Below::Ext4NoJournal {
                 options.extend(["-O", "^has_journal"]);
             }

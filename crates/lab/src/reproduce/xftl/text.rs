@@ -3,7 +3,6 @@
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::Report;
-use super::controllers::Parts;
 use super::cycles::Checkpoints;
 use super::flush::Costs;
 use super::restart::{Group, Restarted, groups};
@@ -183,6 +182,7 @@ pub fn to_xftl(ran: &Ran, all: &[Ran]) -> Option<f64> {
             && other.workload == ran.workload
             && other.fullness == ran.fullness
             && other.controller == ran.controller
+            && other.seed == ran.seed
             && other.mode == "X-FTL"
     };
     let xftl = all.iter().find(same)?;
@@ -207,7 +207,7 @@ pub fn sources(ran: &[Ran]) -> Table {
         let factor = |mode: &str| {
             let of = |one: &&Ran| {
                 one.figure == "controllers"
-                    && one.controller.with(Parts::NONE) == controller
+                    && one.controller.is_setting(controller)
                     && one.mode == mode
             };
             let factor = ran.iter().find(of).and_then(|one| to_xftl(one, ran));

@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::controllers::{Controller, LARGE_TABLE, TABLE};
+use super::controllers::Controller;
 use super::cycles::{Checkpoints, Lengths, Logs, Workload, copy};
 use super::places;
 use super::random::{Job, Said};
@@ -22,8 +22,6 @@ use super::validity::{self, Sought};
 use onewrite_cli::interrupt;
 use onewrite_iotrace::sectors_of;
 
-/// Bytes of a page of the device, and of the databases.
-pub const PAGE: u64 = 8192;
 /// Frames of a WAL after which SQLite checkpoints it by default.
 pub const AUTOCHECKPOINT: u32 = 1_000;
 /// Transactions before the measurement. They are so many that garbage collection also reaches
@@ -183,6 +181,7 @@ pub struct Ran {
     pub database_pages: u64,
     /// The percentage of them that lie across two pages of the device; null without ext4.
     pub across_percent: Option<f64>,
+    pub seed: u64,
     /// Transactions; written pages if there is no SQLite.
     pub transactions: u32,
     /// Checkpoints of the WAL; null in other modes.
@@ -241,13 +240,17 @@ impl Ran {
         self.sought.is_none_or(|sought| sought.is_reached)
     }
 
-    /// Whether another run has the same workload on the same device, in another mode.
-    pub fn is_counterpart(&self, other: &Self) -> bool {
+    /// Whether another run has the same workload on the same device, whatever its mode and seed.
+    pub fn is_on_device_of(&self, other: &Self) -> bool {
         other.figure == self.figure
             && other.workload == self.workload
             && other.fullness == self.fullness
             && other.controller == self.controller
-            && other.mode != self.mode
+    }
+
+    /// Whether another run has also the same seed, and another mode.
+    pub fn is_counterpart(&self, other: &Self) -> bool {
+        self.is_on_device_of(other) && other.seed == self.seed && other.mode != self.mode
     }
 }
 
@@ -277,10 +280,10 @@ pub fn plan(op: Op, warm_up: u32, measured: u32, updates: u32, seed: u64) -> Pla
 }
 
 /// Makes empty databases of the device's page size.
-pub fn page_size(path: &Path, databases: usize) -> Result<(), String> {
+pub fn page_size(path: &Path, databases: usize, page_bytes: u64) -> Result<(), String> {
     let open = |path: &Path| -> rusqlite::Result<()> {
         let connection = Connection::open(path)?;
-        connection.execute_batch("PRAGMA page_size=8192; VACUUM;")
+        connection.execute_batch(&format!("PRAGMA page_size={page_bytes}; VACUUM;"))
     };
     paths(path, databases).try_for_each(|path| {
         open(&path).map_err(|error| format!("cannot make the database: {error}"))
@@ -326,6 +329,7 @@ impl Trial {
                 updates,
                 asked: self.count,
                 seed: self.seed,
+                page_bytes: self.controller.page_bytes(),
             })?;
             (self.warm_up, self.count) = (length.warm_up, length.measured);
         }
@@ -360,29 +364,24 @@ impl Trial {
             self.fullness.name(),
             mode.name
         );
-        let table = match self.work {
-            Work::Plan { op, .. } if op.is_tpcc() => LARGE_TABLE,
-            // A checkpoint on transactional files is one transaction.
-            _ if self.figure == "space" => LARGE_TABLE,
-            _ => TABLE,
-        };
         let Fullness {
             host_mib,
             spare_percent,
             ..
         } = self.fullness;
-        let shape = self.controller.shape(host_mib, spare_percent, table)?;
+        let shape = self.controller.shape(host_mib, spare_percent)?;
         let mut device = TestDevice::start(self.controller, &shape, mode.below)?;
         if mode.counter == Counter::Written {
             device.order("lazy off")?;
         }
         let database = device.root().join("test.db");
+        let page_bytes = self.controller.page_bytes();
         let measured = match self.work {
             Work::Plan { op, updates } => {
                 self.run_plan(&mut device, mode, full_percent, op, updates)?
             }
             Work::Rl => {
-                page_size(&device.root().join("test.db"), 1)?;
+                page_size(&database, 1, page_bytes)?;
                 self.occupy(&mut device, full_percent)?;
                 rl::run(&mut device, mode.journal, self.seed)?
             }
@@ -392,6 +391,7 @@ impl Trial {
                     jobs,
                     pages: self.count,
                     seed: self.seed,
+                    page_bytes,
                 };
                 job.lay_out(device.root())?;
                 self.occupy(&mut device, full_percent)?;
@@ -405,13 +405,13 @@ impl Trial {
             Some(sectors) => {
                 let sectors =
                     sectors.map_err(|error| format!("FIEMAP of the database: {error}"))?;
-                places::across(&sectors)
+                places::across(&sectors, page_bytes)
             }
             None => None,
         };
         device.end()?;
         Ok(Ran {
-            database_pages: bytes / PAGE,
+            database_pages: bytes / page_bytes,
             across_percent,
             full_percent,
             ..self.ran(mode, &measured)
@@ -436,7 +436,7 @@ impl Trial {
         let stop = AtomicBool::new(false);
         let path = device.root().join("test.db");
         let files = op.databases();
-        page_size(&path, files)?;
+        page_size(&path, files, self.controller.page_bytes())?;
         let plan = plan(op, self.warm_up, self.count, updates, self.seed);
         let mut databases =
             Databases::open(&settings(mode.journal)?, &path, files).map_err(text)?;
@@ -498,6 +498,7 @@ impl Trial {
             },
             database_pages: 0,
             across_percent: None,
+            seed: self.seed,
             transactions: count,
             checkpoints: *checkpoints,
             fio: *fio,

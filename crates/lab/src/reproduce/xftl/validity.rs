@@ -12,8 +12,9 @@ use serde::Serialize;
 
 use super::trial::Ran;
 
-/// Validities of the figure `activities`, in percent, unless the user sets them.
-pub const WANTED: [u32; 3] = [30, 50, 70];
+/// Validities of the figure `activities`, in percent, unless the user sets them. The usual device
+/// has them in all modes. Above these it takes a smaller X-L2P table, and so less spare NAND.
+pub const WANTED: [u32; 2] = [30, 45];
 /// How far a run's validity may be from the wanted one, in percentage points.
 pub const TOLERANCE: f64 = 3.0;
 /// The most runs for one validity.

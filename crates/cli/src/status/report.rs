@@ -1,0 +1,397 @@
+//! The facts about a database, and the JSON document. Its field names are part of the command's
+//! interface.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use onewrite::mode::JournalMode;
+use onewrite::storage::openers;
+use onewrite_common::files::COMPANIONS;
+use serde::Serialize;
+
+use crate::inspect::look::{self, Wanted, companion};
+use crate::inspect::report::{self as inspected, Kind, Problem, hex};
+use crate::inspect::{advice, counted, users};
+use crate::verify;
+
+/// Version of the JSON document.
+const VERSION: u32 = 1;
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// The highest format that stock SQLite can read: a database in WAL mode.
+const STOCK_READ_VERSION: u8 = 2;
+
+/// The document.
+#[derive(Serialize)]
+pub struct Report {
+    version: u32,
+    /// The name that the user gave.
+    pub file: String,
+    /// Whose the database is.
+    pub kind: Whose,
+    /// `onewrite`, `waldio`, `swal`, `direct`, `wal`, or `rollback` for those that SQLite does not
+    /// store; null where the log does not say.
+    pub journal_mode: Option<String>,
+    /// The word for its condition.
+    pub state: State,
+    /// Whether stock SQLite can open it now.
+    pub stock_sqlite_opens: bool,
+    /// Whether it is guarded for a log of onewrite.
+    pub guarded: bool,
+    /// The id of that log.
+    pub log_id: Option<String>,
+    /// Another process has it open, as far as locks and open files show.
+    pub in_use: bool,
+    /// The programs that have it open, as far as this user can see them.
+    pub programs: Vec<Program>,
+    /// The log that holds the frames; null without one.
+    pub log: Option<Log>,
+    /// Whatever is wrong.
+    pub problems: Vec<Problem>,
+    /// Facts that are worth knowing, but not wrong.
+    pub notes: Vec<String>,
+    /// The command that makes it a stock database for good; null for a stock database.
+    pub way_out: Option<String>,
+}
+
+/// Whose a database is.
+#[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "lowercase")]
+pub enum Whose {
+    /// SQLite's alone.
+    Stock,
+    /// In a mode of onewrite, or remembers one.
+    Onewrite,
+}
+
+/// The condition of a database.
+#[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// Closed, and complete without its log.
+    Clean,
+    /// A process has it open.
+    InUse,
+    /// The next open recovers it.
+    NeedsRecovery,
+    /// See the problems.
+    Broken,
+}
+
+/// A program that has the database open.
+#[derive(Serialize)]
+pub struct Program {
+    /// The process.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+}
+
+/// A log.
+#[derive(Serialize)]
+pub struct Log {
+    /// Its path.
+    pub path: String,
+    /// Bytes of the file.
+    pub size: u64,
+    /// The format version of onewrite; null for SQLite's own log.
+    pub format_version: Option<u32>,
+    /// How frames lie in it; null for SQLite's own log.
+    pub layout: Option<String>,
+    /// Where its valid frames end, in bytes; 0 without any.
+    pub used_bytes: u64,
+    /// Committed frames.
+    pub frames: u32,
+    /// Their transactions.
+    pub transactions: u64,
+    /// Committed frames that are not in the database yet; null where that is unknown.
+    pub frames_not_checkpointed: Option<u32>,
+}
+
+impl Report {
+    /// Looks at a database.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not a database.
+    pub fn of(file: &Path) -> Result<Report, String> {
+        let report = Self::look(file)?;
+        if matches!(report.state, State::Clean | State::InUse) {
+            return Ok(report);
+        }
+        // A process may have closed it between the looks at its guard and at its locks.
+        std::thread::sleep(PAUSE);
+        match report.is_still(file) {
+            true => Ok(report),
+            false => Self::look(file),
+        }
+    }
+
+    /// Whether a look at the headers, which is cheap, finds the same.
+    fn is_still(&self, file: &Path) -> bool {
+        let (Ok(found), Ok(path)) = (look::at(file, Wanted::Headers), fs::canonicalize(file))
+        else {
+            return false;
+        };
+        let is_guarded = found.database.as_ref().is_some_and(|it| it.guarded);
+        let size = |log: Option<&Log>| log.map(|it| it.size);
+        (is_guarded, found.in_use) == (self.guarded, self.in_use)
+            && size(log(&path, &found).as_ref()) == size(self.log.as_ref())
+    }
+
+    fn look(file: &Path) -> Result<Report, String> {
+        let found = look::at(file, Wanted::Frames(0)).map_err(|e| e.to_string())?;
+        let path = fs::canonicalize(file).map_err(|e| format!("{}: {e}", file.display()))?;
+        if let Some(error) = no_database(file, &path, &found) {
+            return Err(error);
+        }
+        let mut report = Report {
+            version: VERSION,
+            file: file.display().to_string(),
+            kind: Whose::Stock,
+            journal_mode: None,
+            state: State::Clean,
+            stock_sqlite_opens: found
+                .database
+                .as_ref()
+                .is_none_or(|it| it.read_version <= STOCK_READ_VERSION),
+            guarded: found.database.as_ref().is_some_and(|it| it.guarded),
+            log_id: found.database.as_ref().and_then(|it| it.log_id.clone()),
+            in_use: found.in_use,
+            programs: programs(&path),
+            log: None,
+            problems: Vec::new(),
+            notes: Vec::new(),
+            way_out: None,
+        };
+        report.look_at_modes(&found);
+        report.log = log(&path, &found);
+        report.problems = found.problems;
+        if found.kind == Kind::Empty {
+            report.notes.extend(found.notes);
+        }
+        report.look_around(&path).map_err(|e| e.to_string())?;
+        Ok(report)
+    }
+
+    /// The mode, and whose it is.
+    fn look_at_modes(&mut self, found: &inspected::Report) {
+        let remembered = found.log.as_ref().and_then(|log| log.header.as_ref());
+        let remembered = remembered.map(|header| header.mode.clone());
+        let is_wal = found
+            .database
+            .as_ref()
+            .is_some_and(|it| it.write_version == 2 || it.guarded);
+        self.journal_mode = match (is_wal, remembered) {
+            (true, Some(mode)) => Some(mode),
+            (true, None) if self.guarded || found.log.is_some() => None,
+            (true, None) => Some("wal".to_owned()),
+            (false, remembered) => {
+                if let Some(mode) = remembered.filter(|_| found.problems.is_empty()) {
+                    self.notes.push(format!(
+                        "its log remembers the mode {mode}, but the database is in a rollback mode now"
+                    ));
+                }
+                Some("rollback".to_owned())
+            }
+        };
+        if self.guarded || found.log.is_some() {
+            self.kind = Whose::Onewrite;
+            self.way_out = Some(format!("onewrite detach {}", quoted(&self.file)));
+        }
+    }
+
+    /// The state, from everything around the database.
+    fn look_around(&mut self, path: &Path) -> io::Result<()> {
+        let journal = companion(path, "-journal");
+        let is_hot = verify::is_hot_journal(&journal)?;
+        if is_hot && self.guarded {
+            self.problems.push(Problem {
+                file: journal,
+                offset: None,
+                what: advice::stock_file_next_to_guard().to_owned(),
+            });
+        }
+        // A user of the database may lack the permission to list its directory.
+        let set_aside = verify::set_aside(path).unwrap_or_default();
+        if !set_aside.is_empty() {
+            let logs = counted(set_aside.len() as u64, "log");
+            self.notes.push(format!(
+                "{logs} of a database that was here before, set aside: \"onewrite verify {}\" says more",
+                quoted(&self.file)
+            ));
+        }
+        let frames = self.log.as_ref().map_or(0, |log| log.frames);
+        self.state = if !self.problems.is_empty() {
+            State::Broken
+        } else if self.in_use {
+            State::InUse
+        } else if self.guarded || frames > 0 || is_hot {
+            State::NeedsRecovery
+        } else if !self.programs.is_empty() {
+            // An idle connection in a rollback mode holds no lock.
+            self.in_use = true;
+            State::InUse
+        } else {
+            State::Clean
+        };
+        if is_hot && self.state == State::NeedsRecovery {
+            self.notes
+                .push("a transaction was cut off: the next open rolls it back".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// Why the file is not a database; `None` if it is one.
+fn no_database(file: &Path, path: &Path, found: &inspected::Report) -> Option<String> {
+    let name = file.display();
+    if let Some(database) = database_of(path).filter(|_| found.kind != Kind::Database) {
+        let what = match database.is_file() {
+            true => format!(
+                "give that: onewrite status {}",
+                quoted(&database.display().to_string())
+            ),
+            false => "which is not there. \"onewrite inspect\" shows a log without its database"
+                .to_owned(),
+        };
+        let database = database.display();
+        return Some(format!(
+            "{name}: not a database, but a file of {database}: {what}"
+        ));
+    }
+    match found.kind {
+        Kind::Database | Kind::Empty => None,
+        Kind::Log | Kind::Wal => Some(format!(
+            "{name}: this is a log: give its database. \"onewrite inspect\" shows a log without one"
+        )),
+        Kind::Unknown => {
+            let what = found.problems.first().map(|it| it.what.as_str());
+            let what = what.unwrap_or("not a database");
+            Some(format!(
+                "{name}: {what}. Expected a database of SQLite, or one in a mode of onewrite"
+            ))
+        }
+    }
+}
+
+/// The database that a file belongs to by its name, if the name is that of a companion.
+fn database_of(path: &Path) -> Option<PathBuf> {
+    let name = path.as_os_str().as_bytes();
+    let mut suffixes = COMPANIONS.iter().rev();
+    let base = suffixes.find_map(|suffix| name.strip_suffix(suffix.as_bytes()))?;
+    Some(PathBuf::from(OsStr::from_bytes(base)))
+}
+
+fn programs(path: &Path) -> Vec<Program> {
+    let mut programs: Vec<Program> = openers(path)
+        .into_iter()
+        .map(|it| Program {
+            pid: it.pid,
+            name: it.program,
+        })
+        .collect();
+    programs.sort_by_key(|it| it.pid);
+    programs
+}
+
+/// The log that holds the frames: that of onewrite, or in `direct` and `wal` SQLite's own.
+fn log(path: &Path, found: &inspected::Report) -> Option<Log> {
+    let ours = found.log.as_ref();
+    let header = ours.and_then(|log| log.header.as_ref());
+    let is_direct = header.is_some_and(|it| it.mode == JournalMode::Direct.name());
+    let log = match (ours, &found.wal) {
+        (Some(ours), Some(wal)) if is_direct => {
+            return Some(described(path, wal, found, Some(ours)));
+        }
+        (Some(ours), _) => ours,
+        (None, wal) => wal.as_ref()?,
+    };
+    Some(described(path, log, found, ours))
+}
+
+/// A log in the words of the document. `ours` has the header of onewrite.
+fn described(
+    path: &Path,
+    log: &inspected::Log,
+    found: &inspected::Report,
+    ours: Option<&inspected::Log>,
+) -> Log {
+    let header = ours.and_then(|log| log.header.as_ref());
+    let frames = log.frames.as_ref();
+    let committed = frames.and_then(|it| it.committed.as_ref());
+    let committed = committed.map_or(0, |it| it.frame);
+    Log {
+        path: log.path.display().to_string(),
+        size: log.size,
+        format_version: header
+            .map(|it| it.format_version)
+            .or(ours.and_then(|log| log.newer_version)),
+        layout: header.map(|it| it.layout.clone()),
+        used_bytes: frames.map_or(0, |it| it.totals.bytes_used),
+        frames: committed,
+        transactions: frames.map_or(0, |it| it.totals.transactions),
+        frames_not_checkpointed: match (committed, found.in_use) {
+            (0, _) if log.newer_version.is_none() => Some(0),
+            (_, false) => frames.map(|_| committed),
+            (_, true) => not_checkpointed(path, log),
+        },
+    }
+}
+
+/// Frames that the wal-index of a database in use names as committed, and no checkpoint has copied.
+fn not_checkpointed(path: &Path, log: &inspected::Log) -> Option<u32> {
+    let progress = users::progress(path)?;
+    let salts = &log.wal_header.as_ref()?.salts;
+    // Of another generation: the log began again between two looks.
+    let is_same = hex(&progress.salts) == *salts;
+    is_same.then(|| progress.last_frame.saturating_sub(progress.checkpointed))
+}
+
+/// A word for a shell.
+pub fn quoted(name: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%".contains(c);
+    let name = match name.starts_with('-') {
+        true => format!("./{name}"),
+        false => name.to_owned(),
+    };
+    match !name.is_empty() && name.chars().all(is_plain) {
+        true => name,
+        false => format!("'{}'", name.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_one_word_of_a_shell() {
+        for (name, word) in [
+            ("app.db", "app.db"),
+            ("/a b/it's.db", r"'/a b/it'\''s.db'"),
+            ("-rf", "./-rf"),
+            ("- f", "'./- f'"),
+            ("", "''"),
+            ("ä.db", "'ä.db'"),
+        ] {
+            assert_eq!(quoted(name), word);
+        }
+    }
+
+    #[test]
+    fn a_companion_names_its_database() {
+        for (name, base) in [
+            ("/a/x.db-onewrite-shm", Some("/a/x.db")),
+            ("/a/x.db-shm", Some("/a/x.db")),
+            ("/a/x.db", None),
+        ] {
+            assert_eq!(database_of(Path::new(name)), base.map(PathBuf::from));
+        }
+    }
+}

@@ -1,0 +1,457 @@
+//! `onewrite status`.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use onewrite_iotrace::scratch::{Mounted, private_mounts};
+use rustix::mount::{MountFlags, mount_remount};
+use serde_json::{Value, json};
+
+use super::verify::MODES;
+use super::writer::{FOUR_COMMITS, Then, Writer};
+use super::{companion, lossy, onewrite, run, snapshot, stock};
+
+struct Case {
+    directory: tempfile::TempDir,
+}
+
+impl Case {
+    fn new() -> Case {
+        Case {
+            directory: tempfile::tempdir().expect("a temporary directory"),
+        }
+    }
+
+    fn killed(mode: &str, layout: &str) -> Case {
+        let case = Case::new();
+        Writer::start(&case.database(), mode, layout, FOUR_COMMITS, Then::Wait).kill();
+        case
+    }
+
+    fn database(&self) -> PathBuf {
+        self.directory.path().join("test.db")
+    }
+
+    fn file(&self, suffix: &str) -> PathBuf {
+        companion(&self.database(), suffix)
+    }
+
+    /// The document and the exit code. No file changes, and none is made.
+    fn status(&self) -> (Value, i32) {
+        let before = snapshot(self.directory.path());
+        let found = document(&self.database());
+        assert_eq!(snapshot(self.directory.path()), before);
+        found
+    }
+
+    /// It exits with 0: the document, with the text for people.
+    fn told(&self) -> (Value, String) {
+        let (found, code) = self.status();
+        assert_eq!(code, 0, "{found:#}");
+        let output = run(onewrite(&[
+            "status",
+            self.database().to_str().expect("UTF-8"),
+        ]));
+        assert_eq!(output.status.code(), Some(0));
+        (found, lossy(&output.stdout))
+    }
+
+    /// Whether stock SQLite opens a copy of the database and its own files.
+    fn stock_opens(&self) -> bool {
+        let copies = tempfile::tempdir().expect("a directory");
+        let copy = copies.path().join("copy.db");
+        for suffix in ["", "-wal", "-journal"] {
+            if self.file(suffix).exists() {
+                fs::copy(self.file(suffix), companion(&copy, suffix)).expect("a copy");
+            }
+        }
+        let read = stock(&copy)
+            .and_then(|stock| stock.query_row("SELECT * FROM sqlite_schema", [], |_| Ok(())));
+        read.is_ok()
+    }
+}
+
+/// The command on a file.
+fn status_of(file: &Path, more: &[&str]) -> Output {
+    let mut command = onewrite(&["status"]);
+    command.args(more).arg("--").arg(file);
+    run(command)
+}
+
+fn document(file: &Path) -> (Value, i32) {
+    let output = status_of(file, &["--json"]);
+    let document = serde_json::from_slice(&output.stdout);
+    let document = document.unwrap_or_else(|e| {
+        let (out, err) = (lossy(&output.stdout), lossy(&output.stderr));
+        panic!("{e}: {out:?} {err:?}")
+    });
+    (document, output.status.code().expect("no signal"))
+}
+
+/// There is no document. Returns the message.
+fn refused(file: &Path) -> String {
+    let output = status_of(file, &["--json"]);
+    assert_eq!(output.status.code(), Some(1), "{file:?}");
+    assert!(output.stdout.is_empty(), "{file:?}");
+    lossy(&output.stderr)
+}
+
+#[test]
+fn every_mode_is_told_in_use_after_a_kill_and_closed() {
+    for (mode, layout) in MODES {
+        let case = Case::new();
+        let start = || Writer::start(&case.database(), mode, layout, FOUR_COMMITS, Then::Wait);
+        let writer = start();
+        let pid = writer.pid();
+        let is_guarded = !["direct", "wal"].contains(&mode);
+        let whose = if mode == "wal" { "stock" } else { "onewrite" };
+        let check = |found: &Value, state: &str| {
+            assert_eq!(
+                (&found["kind"], &found["journal_mode"], &found["state"]),
+                (&json!(whose), &json!(mode), &json!(state)),
+                "{layout}: {found:#}"
+            );
+            assert_eq!(found["stock_sqlite_opens"], case.stock_opens(), "{found:#}");
+            let is_own = found["log"]["format_version"].is_number();
+            // Stock SQLite removes its log at the last close.
+            assert_eq!(is_own, mode != "wal", "{found:#}");
+            assert_eq!(found["way_out"].is_string(), mode != "wal", "{found:#}");
+        };
+        // In use.
+        let (live, text) = case.told();
+        check(&live, "in-use");
+        assert_eq!(live["guarded"], is_guarded);
+        let pids: Vec<&Value> = live["programs"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|it| &it["pid"])
+            .collect();
+        assert_eq!(pids, [&json!(pid)], "{live:#}");
+        assert!(text.contains(&format!("({pid})")), "{text}");
+        let log = &live["log"];
+        assert!(log["transactions"].as_u64() >= Some(4), "{live:#}");
+        assert_eq!(log["frames_not_checkpointed"], log["frames"], "{live:#}");
+        // After a kill.
+        writer.kill();
+        let (dead, text) = case.told();
+        check(&dead, "needs-recovery");
+        assert_eq!(dead["guarded"], is_guarded);
+        assert_eq!(dead["programs"], json!([]));
+        assert_eq!(&dead["log"], log, "{dead:#}");
+        assert!(text.contains("needs recovery"), "{text}");
+        assert_eq!(text.contains("onewrite detach"), mode != "wal", "{text}");
+        // Closed.
+        let case = Case::new();
+        Writer::start(&case.database(), mode, layout, FOUR_COMMITS, Then::Wait).finish();
+        let (closed, _) = case.told();
+        assert_eq!(
+            (
+                &closed["state"],
+                &closed["journal_mode"],
+                &closed["stock_sqlite_opens"]
+            ),
+            (&json!("clean"), &json!(mode), &json!(true)),
+            "{closed:#}"
+        );
+        assert!(case.stock_opens());
+        let frames = match mode {
+            "wal" => Value::Null,
+            _ => json!([0, 0]),
+        };
+        let log = &closed["log"];
+        let told = log
+            .as_object()
+            .map(|log| json!([log["frames"], log["frames_not_checkpointed"]]));
+        assert_eq!(told.unwrap_or_default(), frames, "{closed:#}");
+    }
+}
+
+#[test]
+fn what_a_checkpoint_copied_is_told_apart_while_it_is_in_use() {
+    for (mode, layout) in MODES {
+        let case = Case::new();
+        let sql = format!("{FOUR_COMMITS} PRAGMA wal_checkpoint;");
+        let writer = Writer::start(&case.database(), mode, layout, &sql, Then::Wait);
+        let (found, text) = case.told();
+        let log = &found["log"];
+        assert!(log["frames"].as_u64() >= Some(4), "{mode}: {found:#}");
+        assert_eq!(log["frames_not_checkpointed"], 0, "{mode}: {found:#}");
+        assert!(text.contains("all checkpointed"), "{text}");
+        writer.finish();
+    }
+}
+
+#[test]
+fn a_stock_database_in_a_rollback_mode_is_one() {
+    let case = Case::new();
+    let start = |sql: &str| Writer::start(&case.database(), "delete", "auto", sql, Then::Wait);
+    // An idle connection holds no lock.
+    let idle = start(FOUR_COMMITS);
+    let (found, text) = case.told();
+    let is = |found: &Value, state: &str| {
+        let words = (&found["kind"], &found["journal_mode"], &found["state"]);
+        let expected = (&json!("stock"), &json!("rollback"), &json!(state));
+        assert_eq!(words, expected, "{found:#}");
+        assert_eq!(found["stock_sqlite_opens"], true);
+        assert_eq!(
+            (&found["log"], &found["way_out"]),
+            (&Value::Null, &Value::Null)
+        );
+    };
+    is(&found, "in-use");
+    assert_eq!(found["programs"][0]["pid"], idle.pid());
+    assert!(
+        text.contains("rollback mode") && text.contains("it is stock"),
+        "{text}"
+    );
+    idle.finish();
+    let (found, text) = case.told();
+    is(&found, "clean");
+    assert!(
+        text.contains("can open it") && text.contains("clean"),
+        "{text}"
+    );
+    // At OFF the journal is hot from its first byte on.
+    let writer = start("PRAGMA synchronous=off; BEGIN; INSERT INTO t VALUES(9, 'nine');");
+    is(&case.told().0, "in-use");
+    writer.kill();
+    let (found, text) = case.told();
+    is(&found, "needs-recovery");
+    assert!(text.contains("rolls it back"), "{text}");
+}
+
+#[test]
+fn an_empty_file_is_an_empty_database_and_other_files_are_refused_with_the_reason() {
+    let case = Case::new();
+    fs::write(case.database(), "").expect("a file");
+    let (found, text) = case.told();
+    assert_eq!(
+        (&found["kind"], &found["state"]),
+        (&json!("stock"), &json!("clean"))
+    );
+    assert!(
+        text.contains("0 bytes") && text.contains("without tables"),
+        "{text}"
+    );
+    fs::remove_file(case.database()).expect("the file");
+
+    let at = |name: &str| case.directory.path().join(name);
+    fs::write(at("hello"), "hello").expect("a file");
+    fs::create_dir(at("directory")).expect("a directory");
+    rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), 0o600.into()).expect("a pipe");
+    for (name, words) in [
+        ("none", "no such file"),
+        ("hello", "begins with \"hello\""),
+        ("directory", "this is a directory"),
+        ("pipe", "not a regular file"),
+    ] {
+        let (file, said) = (at(name), refused(&at(name)));
+        assert!(
+            said.contains(words) && said.contains(file.to_str().expect("UTF-8")),
+            "{said}"
+        );
+        assert!(!said.contains("os error"), "{said}");
+    }
+    let said = refused(Path::new("file:///tmp/none.db?mode=ro"));
+    assert!(said.contains("give the path"), "{said}");
+    let mut names: Vec<_> = fs::read_dir(case.directory.path())
+        .expect("it")
+        .map(|it| it.expect("it").file_name())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["directory", "hello", "pipe"], "nothing was made");
+}
+
+#[test]
+fn a_file_next_to_a_database_leads_to_it() {
+    let case = Case::killed("onewrite", "auto");
+    let database = case.database();
+    let database = database.to_str().expect("UTF-8");
+    for suffix in ["-onewrite", "-shm", "-onewrite-shm", "-onewrite-lock"] {
+        let said = refused(&case.file(suffix));
+        assert!(
+            said.contains(&format!("onewrite status {database}\n")),
+            "{said}"
+        );
+    }
+    // The log of a removed database.
+    let log = case.directory.path().join("other.db-onewrite");
+    fs::copy(case.file("-onewrite"), &log).expect("a copy");
+    let said = refused(&log);
+    assert!(
+        said.contains("not there") && said.contains("onewrite inspect"),
+        "{said}"
+    );
+    let renamed = case.directory.path().join("a log");
+    fs::rename(&log, &renamed).expect("another name");
+    assert!(refused(&renamed).contains("this is a log"));
+}
+
+#[test]
+fn what_is_wrong_is_told_and_is_another_exit_code() {
+    let case = Case::killed("onewrite", "auto");
+    let whole = fs::read(case.file("-onewrite")).expect("the log");
+    let mut newer = whole.clone();
+    super::make_newer(&mut newer);
+    fs::write(case.file("-onewrite"), &newer).expect("the log");
+    let broken = |words: &str| {
+        let (found, code) = case.status();
+        assert_eq!((code, &found["state"]), (1, &json!("broken")), "{found:#}");
+        assert!(found["problems"].to_string().contains(words), "{found:#}");
+        let output = status_of(&case.database(), &[]);
+        assert_eq!(output.status.code(), Some(1));
+        let text = lossy(&output.stdout);
+        assert!(
+            text.contains(words) && text.contains("onewrite verify"),
+            "{text}"
+        );
+        found
+    };
+    let found = broken("use a newer onewrite");
+    assert_eq!(
+        (&found["log"]["format_version"], &found["journal_mode"]),
+        (&json!(9), &Value::Null)
+    );
+    assert_eq!(found["log"]["frames_not_checkpointed"], Value::Null);
+    fs::remove_file(case.file("-onewrite")).expect("the log");
+    broken("missing");
+    fs::write(case.file("-onewrite"), &whole).expect("the log");
+    fs::write(
+        case.file("-journal"),
+        [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7, 0, 0],
+    )
+    .expect("a journal");
+    broken("a file of stock SQLite");
+    fs::remove_file(case.file("-journal")).expect("the journal");
+    assert_eq!(case.told().0["state"], "needs-recovery");
+    fs::write(case.database(), "").expect("an empty file");
+    broken("never replayed");
+}
+
+#[test]
+fn names_of_any_kind_are_read_and_the_way_out_is_one_word_of_a_shell() {
+    let case = Case::killed("onewrite", "auto");
+    let names: [&[u8]; 6] = [
+        b"a b.db",
+        b"it's.db",
+        b"-x.db",
+        b"new\nline.db",
+        b"\xff.db",
+        b"x.db?mode=ro",
+    ];
+    for name in names {
+        let name = OsStr::from_bytes(name);
+        let directory = tempfile::tempdir().expect("a directory");
+        let database = directory.path().join(name);
+        for suffix in ["", "-onewrite"] {
+            fs::copy(case.file(suffix), companion(&database, suffix)).expect("a copy");
+        }
+        let mut command = onewrite(&["status", "--json", "--"]);
+        command.arg(name).current_dir(directory.path());
+        let output = run(command);
+        let found: Value = serde_json::from_slice(&output.stdout).expect("a document");
+        assert_eq!(
+            (output.status.code(), &found["state"]),
+            (Some(0), &json!("needs-recovery"))
+        );
+        let Some(name) = name.to_str() else { continue };
+        assert_eq!(found["file"], name);
+        // A shell finds the file by it.
+        let words = found["way_out"].as_str().expect("a command");
+        let word = words.strip_prefix("onewrite detach ").expect(words);
+        let mut shell = std::process::Command::new("sh");
+        shell
+            .args(["-c", &format!("test -f {word}")])
+            .current_dir(directory.path());
+        assert!(run(shell).status.success(), "{word}");
+    }
+    // A link leads to the files next to its target.
+    let link = case.directory.path().join("link.db");
+    std::os::unix::fs::symlink(case.database(), &link).expect("a link");
+    let (found, code) = document(&link);
+    assert_eq!(
+        (code, &found["journal_mode"]),
+        (0, &json!("onewrite")),
+        "{found:#}"
+    );
+}
+
+#[test]
+fn a_command_line_without_a_database_or_with_two_is_wrong() {
+    for arguments in [
+        &["status"][..],
+        &["status", "a.db", "b.db"],
+        &["status", "--no", "a.db"],
+    ] {
+        assert_eq!(run(onewrite(arguments)).status.code(), Some(2));
+    }
+}
+
+#[test]
+fn a_user_without_rights_and_a_file_system_that_is_read_only_do() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: takes root");
+        return;
+    }
+    private_mounts().expect("a mount namespace");
+    let case = Case::killed("onewrite", "auto");
+    let place = tempfile::tempdir().expect("a directory");
+    let mounted = Mounted::with_options(
+        Path::new("onewrite-test"),
+        place.path(),
+        "tmpfs",
+        Some(c"size=64m,mode=755"),
+    );
+    let mounted = mounted.expect("a file system");
+    let database = place.path().join("test.db");
+    for suffix in ["", "-onewrite"] {
+        fs::copy(case.file(suffix), companion(&database, suffix)).expect("a copy");
+    }
+    let open = std::os::unix::fs::PermissionsExt::from_mode;
+    let programs = tempfile::tempdir().expect("a directory");
+    fs::set_permissions(programs.path(), open(0o755)).expect("permissions");
+    let program = programs.path().join("onewrite");
+    onewrite_common::files::copy_program(env!("CARGO_BIN_EXE_onewrite"), &program);
+    let nobody = || {
+        let mut command = std::process::Command::new(&program);
+        command
+            .arg("status")
+            .arg(&database)
+            .uid(65_534)
+            .gid(65_534)
+            .current_dir("/");
+        run(command)
+    };
+    fs::set_permissions(&database, open(0o644)).expect("permissions");
+    fs::set_permissions(companion(&database, "-onewrite"), open(0o644)).expect("permissions");
+    mount_remount(place.path(), MountFlags::RDONLY, c"").expect("read-only");
+    let output = nobody();
+    let text = lossy(&output.stdout);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{text}{}",
+        lossy(&output.stderr)
+    );
+    assert!(
+        text.contains("needs recovery") && text.contains("without root"),
+        "{text}"
+    );
+    mount_remount(place.path(), MountFlags::empty(), c"").expect("writable");
+    for suffix in ["-onewrite", ""] {
+        fs::set_permissions(companion(&database, suffix), open(0o600)).expect("permissions");
+        let output = nobody();
+        let said = lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(
+            said.contains("no permission to read it, or the log"),
+            "{said}"
+        );
+    }
+    mounted.unmount().expect("unmounted");
+}
