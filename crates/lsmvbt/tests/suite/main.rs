@@ -27,5 +27,6 @@ mod random;
 mod scan;
 mod several;
 mod shared;
+mod shown;
 mod slots;
 mod times;
