@@ -200,9 +200,12 @@ impl Core {
 
     /// Shared memory for a database in which this version is the only one, known to be durable.
     fn begin_life(&mut self, version: u64, durable: u64) -> Result<()> {
+        // The number of a transaction that was rolled back may be settled, above the version that
+        // counts. It is not used again: recovery would leave out the slot of its commit.
+        let over = version.max(self.header.settled);
         self.store(DURABLE, durable)?;
-        self.store(SETTLED, version)?;
-        self.store(NEXT, version + 1)?;
+        self.store(SETTLED, over)?;
+        self.store(NEXT, over + 1)?;
         self.store(HEADER_SEQ, self.header.seq)?;
         self.store(EPOCH, self.load(EPOCH)? + 1)?;
         let words = (self.space.map.hwm as usize).div_ceil(64);

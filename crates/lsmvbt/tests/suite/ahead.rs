@@ -148,6 +148,38 @@ fn a_rollback_that_was_killed_does_not_come_undone() {
     }
 }
 
+/// Found once: a header without marks called the number of a rolled-back transaction settled, and the
+/// next open gave that number to a commit. So its slot did not repair a torn page.
+#[test]
+fn a_settled_number_is_not_used_again() {
+    for seed in 0..20 {
+        let mut random = Random::new(seed);
+        let file = MemoryFile::new();
+        let (a, tree) = begun(&file, Torn::Double);
+        a.close().expect("closed");
+        let mut a = open(&file, Torn::Trust);
+        a.begin_write().expect("a transaction");
+        a.put_integer(tree, 5, b"gone").expect("a row");
+        a.rollback().expect("rolled back");
+        a.set_torn(Torn::Double).expect("changed for all");
+        file.kill_all();
+        std::mem::forget(a);
+        let mut a = open(&file, Torn::Double);
+        a.begin_write().expect("a transaction");
+        for key in (0..ROWS).step_by(20) {
+            a.put_integer(tree, key, b"new").expect("a row");
+        }
+        a.commit(Durability::Flush).expect("committed");
+        file.power_cut(PowerCut::Torn, &mut |n| random.below(n));
+        std::mem::forget(a);
+        let mut a = open(&file, Torn::Double);
+        assert_eq!(a.check().expect("checked"), Vec::<String>::new(), "{seed}");
+        let view = a.snapshot().expect("a snapshot");
+        let row = a.get_integer(view.version(), tree, 20).expect("read");
+        assert_eq!(row.as_deref(), Some(&b"new"[..]), "{seed}");
+    }
+}
+
 /// Flushes of the open that recovers after a kill.
 fn flushes_of_recovery(file: &MemoryFile, torn: Torn, killed: Db) -> u64 {
     file.kill_all();

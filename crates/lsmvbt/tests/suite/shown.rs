@@ -1,6 +1,7 @@
-//! What an open after a crash has shown stays. Commits, rollbacks of written transactions, kills,
-//! power cuts, flushes that fail, several handles, changes of the setting and headers of an older
-//! format, mixed at random.
+//! An open after a crash shows a state, and no later crash takes it back.
+//!
+//! Mixes at random: commits, rollbacks of written transactions, kills, power cuts, failing flushes,
+//! several handles, changes of the setting, and headers of an older format.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +23,7 @@ struct Open {
     is_written: bool,
 }
 
-/// What may be there. Row 0 holds the number of the newest transaction that is there.
+/// The states that a reader may find. Row 0 holds the number of the newest transaction that is there.
 #[derive(Default)]
 struct Truth {
     rows: BTreeMap<u64, Rows>,
@@ -130,7 +131,7 @@ impl World {
         }
         if let Ok(number) = self.check(&mut db) {
             self.dbs.push(db);
-            // One that no flush has made durable may still be lost: nobody was told of it.
+            // One that no flush has made durable may still be lost: its COMMIT has not returned.
             let open = self.truth.open.as_ref();
             let may_go = open.is_some_and(|open| open.number == number && !open.is_written);
             if first && !may_go {
@@ -152,7 +153,7 @@ impl World {
 
     fn run(&mut self, db: &mut Db) -> Result<()> {
         db.begin_write()?;
-        // What a crash, or another handle that died, has left is flushed now.
+        // The leftovers of a crash, or of a handle that died, are durable now.
         let base = self.check(db)?;
         self.truth.is_now(base);
         let number = self.next;
