@@ -247,7 +247,7 @@ impl Report {
         if names > 1 {
             self.notes.push(format!(
                 "the file has {names} names (hard links). SQLite looks for the log next to the name that \
-                 it opens: under another name there may be another log"
+                 it opens: another name may have another log"
             ));
         }
         if self.in_use {
@@ -337,11 +337,15 @@ impl Report {
                 let journal = journal.map(|it| it.display().to_string());
                 let first = match is_ours {
                     true => format!("onewrite detach {name}"),
-                    false => "open and close it with SQLite".to_owned(),
+                    false => "open and close it with any SQLite".to_owned(),
                 };
                 Some(match log.or(journal) {
-                    Some(log) => format!("the file together with {log}; or first {first}"),
-                    None => format!("first {first}"),
+                    Some(log) => {
+                        format!(
+                            "the file together with {log}; or first {first}, then the file alone"
+                        )
+                    }
+                    None => format!("first {first}, then the file alone"),
                 })
             }
         };

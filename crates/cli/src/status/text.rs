@@ -86,6 +86,7 @@ fn state(report: &Report) -> String {
 
 fn stock(report: &Report) -> &'static str {
     match (report.stock_sqlite_opens, report.guarded) {
+        (true, _) if report.state == State::Broken => "can open it, but see the problems",
         (true, _) => "can open it",
         (false, true) => "refuses it: \"file is not a database\". It is guarded for its log",
         (false, false) if report.problems.is_empty() => "refuses it: \"file is not a database\"",

@@ -109,7 +109,8 @@ pub fn left_index(path: &Path, database: &Database) -> Option<String> {
     is_left.then(|| {
         format!(
             "{}: the -shm is there, but the -wal is not, or is empty: the database was not closed in \
-             order. If somebody deleted the -wal, its transactions are lost",
+             order, or by a program that keeps these files. If somebody deleted the -wal, its \
+             transactions are lost",
             index.display()
         )
     })

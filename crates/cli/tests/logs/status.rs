@@ -510,6 +510,10 @@ fn nothing_is_said_about_the_content_of_a_log_without_a_header() {
             text.contains("cannot be told") && !text.contains("holds everything"),
             "{text}"
         );
+        // The engine takes it for damaged, too.
+        let detach = onewrite(&["detach", case.database().to_str().expect("UTF-8")]);
+        assert_eq!(run(detach).status.code(), Some(1));
+        assert_eq!(fs::read(case.file("-onewrite")).expect("the log"), log);
     }
 }
 
