@@ -313,7 +313,7 @@ impl Report {
         Ok(is_hot.then_some(journal))
     }
 
-    /// What to do with it.
+    /// Says how to copy it. A broken database gets no command.
     fn advise(&mut self, journal: Option<&Path>) {
         let name = quoted(&self.file);
         let is_ours = self.kind == Whose::Onewrite;
