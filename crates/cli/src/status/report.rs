@@ -69,6 +69,9 @@ pub struct Report {
     /// Its wal-index is there without a log.
     #[serde(skip)]
     pub lacks_log: bool,
+    /// `inspect` found a problem, and has looked again already.
+    #[serde(skip)]
+    is_settled: bool,
 }
 
 /// Whose a database is.
@@ -135,7 +138,7 @@ impl Report {
         let mut report = Self::look(file)?;
         // A process may write it between the looks at its size and at its locks.
         for _ in 1..LOOKS {
-            if report.state != State::Broken {
+            if report.state != State::Broken || report.is_settled {
                 break;
             }
             std::thread::sleep(PAUSE);
@@ -187,6 +190,7 @@ impl Report {
             way_out: None,
             copy: None,
             lacks_log: false,
+            is_settled: !found.problems.is_empty(),
             has_valid_header: match &found.database {
                 Some(database) => database.page_size.is_some(),
                 None => found.kind == Kind::Empty,
