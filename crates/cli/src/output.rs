@@ -76,6 +76,19 @@ pub fn text(text: &str) -> Result<(), String> {
     }
 }
 
+/// A text for a terminal on one line. A file's name may hold characters that control the terminal:
+/// they are shown as escapes.
+pub fn on_one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => line.extend(c.escape_default()),
+            false => line.push(c),
+        }
+    }
+    line
+}
+
 /// A path in a document. JSON is UTF-8, a file's name is any bytes: those that do not fit are replaced.
 pub fn lossy<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&path.to_string_lossy())

@@ -13,6 +13,15 @@ pub fn log_missing(id: LogId) -> String {
     )
 }
 
+/// A guarded database with a log whose header is zeros.
+pub fn header_zeroed(id: LogId) -> String {
+    format!(
+        "its header is zeros, but the database is guarded for the log {id}, which holds its newest \
+         transactions. Keep the file, and put that log back next to the database. To read the database \
+         without it: \"onewrite salvage DB -o OUT\""
+    )
+}
+
 /// A guarded database with the log of another.
 pub fn log_of_another(found: LogId, guard: LogId) -> String {
     format!(

@@ -229,6 +229,10 @@ fn logs_of_database(
         (Some(id), None) => {
             report.problem(&log_path, None, advice::log_missing(id));
         }
+        // A header that is not zeros is a problem already.
+        (Some(id), Some(None)) if !report.problems.iter().any(|it| it.file == log_path) => {
+            report.problem(&log_path, Some(0), advice::header_zeroed(id));
+        }
         (Some(id), Some(Some(log))) if log.id != id => {
             report.problem(&log_path, Some(24), advice::log_of_another(log.id, id));
         }

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ use crate::verify;
 /// Version of the JSON document.
 const VERSION: u32 = 1;
 
+/// A problem is reported if this many looks in a row find one.
+const LOOKS: u32 = 4;
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -56,8 +59,19 @@ pub struct Report {
     pub problems: Vec<Problem>,
     /// Facts that are worth knowing, but not wrong.
     pub notes: Vec<String>,
-    /// The command that makes it a stock database for good; null for a stock database.
+    /// The command that makes it a stock database for good; null for a stock or a broken database.
     pub way_out: Option<String>,
+    /// How to copy it; null for a broken database.
+    pub copy: Option<String>,
+    /// Its header is one that SQLite accepts, or it is empty.
+    #[serde(skip)]
+    pub has_valid_header: bool,
+    /// Its wal-index is there without a log.
+    #[serde(skip)]
+    pub lacks_log: bool,
+    /// `inspect` found a problem, and has looked again already.
+    #[serde(skip)]
+    is_settled: bool,
 }
 
 /// Whose a database is.
@@ -104,12 +118,13 @@ pub struct Log {
     pub format_version: Option<u32>,
     /// How frames lie in it; null for SQLite's own log.
     pub layout: Option<String>,
-    /// Where its valid frames end, in bytes; 0 without any.
-    pub used_bytes: u64,
+    /// Where its valid frames end, in bytes; 0 without any. Null where the header is damaged, as in
+    /// the following fields.
+    pub used_bytes: Option<u64>,
     /// Committed frames.
-    pub frames: u32,
+    pub frames: Option<u32>,
     /// Their transactions.
-    pub transactions: u64,
+    pub transactions: Option<u64>,
     /// Committed frames that are not in the database yet; null where that is unknown.
     pub frames_not_checkpointed: Option<u32>,
 }
@@ -120,7 +135,15 @@ impl Report {
     /// # Errors
     /// The file cannot be read, or is not a database.
     pub fn of(file: &Path) -> Result<Report, String> {
-        let report = Self::look(file)?;
+        let mut report = Self::look(file)?;
+        // A process may write it between the looks at its size and at its locks.
+        for _ in 1..LOOKS {
+            if report.state != State::Broken || report.is_settled {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+            report = Self::look(file)?;
+        }
         if matches!(report.state, State::Clean | State::InUse) {
             return Ok(report);
         }
@@ -156,10 +179,7 @@ impl Report {
             kind: Whose::Stock,
             journal_mode: None,
             state: State::Clean,
-            stock_sqlite_opens: found
-                .database
-                .as_ref()
-                .is_none_or(|it| it.read_version <= STOCK_READ_VERSION),
+            stock_sqlite_opens: false,
             guarded: found.database.as_ref().is_some_and(|it| it.guarded),
             log_id: found.database.as_ref().and_then(|it| it.log_id.clone()),
             in_use: found.in_use,
@@ -168,14 +188,32 @@ impl Report {
             problems: Vec::new(),
             notes: Vec::new(),
             way_out: None,
+            copy: None,
+            lacks_log: false,
+            is_settled: !found.problems.is_empty(),
+            has_valid_header: match &found.database {
+                Some(database) => database.page_size.is_some(),
+                None => found.kind == Kind::Empty,
+            },
         };
+        let read_version = found.database.as_ref().map_or(0, |it| it.read_version);
+        report.stock_sqlite_opens = report.has_valid_header && read_version <= STOCK_READ_VERSION;
         report.look_at_modes(&found);
         report.log = log(&path, &found);
         report.problems = found.problems;
         if found.kind == Kind::Empty {
             report.notes.extend(found.notes);
         }
-        report.look_around(&path).map_err(|e| e.to_string())?;
+        if let Some(database) = &found.database {
+            let wal = found.wal.as_ref();
+            report.look_at_file(
+                &path,
+                database,
+                wal.is_some_and(|it| it.wal_header.is_some()),
+            );
+        }
+        let journal = report.look_around(&path).map_err(|e| e.to_string())?;
+        report.advise(journal.as_deref());
         Ok(report)
     }
 
@@ -188,6 +226,7 @@ impl Report {
             .as_ref()
             .is_some_and(|it| it.write_version == 2 || it.guarded);
         self.journal_mode = match (is_wal, remembered) {
+            _ if !self.has_valid_header => None,
             (true, Some(mode)) => Some(mode),
             (true, None) if self.guarded || found.log.is_some() => None,
             (true, None) => Some("wal".to_owned()),
@@ -206,13 +245,45 @@ impl Report {
         }
     }
 
-    /// The state, from everything around the database.
-    fn look_around(&mut self, path: &Path) -> io::Result<()> {
+    /// The file itself, and its wal-index. `has_wal`: there is a log of SQLite's own.
+    fn look_at_file(&mut self, path: &Path, database: &inspected::Database, has_wal: bool) {
+        let names = fs::metadata(path).map_or(1, |it| it.nlink());
+        if names > 1 {
+            self.notes.push(format!(
+                "the file has {names} names (hard links). SQLite looks for the log next to the name that \
+                 it opens: another name may have another log"
+            ));
+        }
+        if self.in_use {
+            return;
+        }
+        if !self.has_frames()
+            && let Some(problem) = verify::cut_short(path, database)
+        {
+            // SQLite takes a part of a page for a page.
+            let page_size = u64::from(database.page_size.unwrap_or(1));
+            self.stock_sqlite_opens &=
+                database.size.div_ceil(page_size) >= u64::from(database.pages);
+            self.problems.push(problem);
+        }
+        if !has_wal && let Some(note) = verify::left_index(path, database) {
+            self.lacks_log = true;
+            self.notes.push(note);
+        }
+    }
+
+    fn has_frames(&self) -> bool {
+        let log = self.log.as_ref();
+        log.and_then(|log| log.frames).is_some_and(|it| it > 0)
+    }
+
+    /// The state, from everything around the database. Returns its hot journal.
+    fn look_around(&mut self, path: &Path) -> io::Result<Option<PathBuf>> {
         let journal = companion(path, "-journal");
         let is_hot = verify::is_hot_journal(&journal)?;
         if is_hot && self.guarded {
             self.problems.push(Problem {
-                file: journal,
+                file: journal.clone(),
                 offset: None,
                 what: advice::stock_file_next_to_guard().to_owned(),
             });
@@ -226,12 +297,11 @@ impl Report {
                 quoted(&self.file)
             ));
         }
-        let frames = self.log.as_ref().map_or(0, |log| log.frames);
         self.state = if !self.problems.is_empty() {
             State::Broken
         } else if self.in_use {
             State::InUse
-        } else if self.guarded || frames > 0 || is_hot {
+        } else if self.guarded || self.has_frames() || is_hot || self.lacks_log {
             State::NeedsRecovery
         } else if !self.programs.is_empty() {
             // An idle connection in a rollback mode holds no lock.
@@ -244,7 +314,45 @@ impl Report {
             self.notes
                 .push("a transaction was cut off: the next open rolls it back".to_owned());
         }
-        Ok(())
+        Ok(is_hot.then_some(journal))
+    }
+
+    /// Says how to copy it. A broken database gets no command.
+    fn advise(&mut self, journal: Option<&Path>) {
+        let name = quoted(&self.file);
+        let is_ours = self.kind == Whose::Onewrite;
+        self.copy = match self.state {
+            State::Broken => {
+                // A command could drop transactions.
+                self.way_out = None;
+                None
+            }
+            State::Clean => Some(
+                "the file alone is complete now, as long as no program opens it meanwhile"
+                    .to_owned(),
+            ),
+            State::InUse => Some(format!("not the file alone: onewrite backup {name} COPY")),
+            State::NeedsRecovery => {
+                let log = self
+                    .log
+                    .as_ref()
+                    .filter(|_| self.has_frames() || self.guarded);
+                let log = log.map(|log| log.path.clone());
+                let journal = journal.map(|it| it.display().to_string());
+                let first = match is_ours {
+                    true => format!("onewrite detach {name}"),
+                    false => "open and close it with any SQLite".to_owned(),
+                };
+                Some(match log.or(journal) {
+                    Some(log) => {
+                        format!(
+                            "the file together with {log}; or first {first}, then the file alone"
+                        )
+                    }
+                    None => format!("first {first}, then the file alone"),
+                })
+            }
+        };
     }
 }
 
@@ -300,14 +408,21 @@ fn programs(path: &Path) -> Vec<Program> {
     programs
 }
 
-/// The log that holds the frames: that of onewrite, or in `direct` and `wal` SQLite's own.
+/// The log that holds the frames: that of onewrite, or in `direct` and `wal` SQLite's own. Stock
+/// SQLite may have opened a database since that was closed in a mode of onewrite: its log holds the
+/// frames then.
 fn log(path: &Path, found: &inspected::Report) -> Option<Log> {
     let ours = found.log.as_ref();
     let header = ours.and_then(|log| log.header.as_ref());
     let is_direct = header.is_some_and(|it| it.mode == JournalMode::Direct.name());
+    let is_guarded = found.database.as_ref().is_some_and(|it| it.guarded);
+    let is_empty = header.is_some_and(|it| it.empty);
     let log = match (ours, &found.wal) {
         (Some(ours), Some(wal)) if is_direct => {
             return Some(described(path, wal, found, Some(ours)));
+        }
+        (Some(_), Some(wal)) if is_empty && !is_guarded => {
+            return Some(described(path, wal, found, None));
         }
         (Some(ours), _) => ours,
         (None, wal) => wal.as_ref()?,
@@ -325,7 +440,11 @@ fn described(
     let header = ours.and_then(|log| log.header.as_ref());
     let frames = log.frames.as_ref();
     let committed = frames.and_then(|it| it.committed.as_ref());
-    let committed = committed.map_or(0, |it| it.frame);
+    // The header of `direct` is that of the file which remembers the mode.
+    let is_empty = log.header.as_ref().is_some_and(|it| it.empty);
+    let is_known = frames.is_some() || is_empty;
+    let committed = is_known.then(|| committed.map_or(0, |it| it.frame));
+    let totals = frames.map(|it| &it.totals);
     Log {
         path: log.path.display().to_string(),
         size: log.size,
@@ -333,12 +452,11 @@ fn described(
             .map(|it| it.format_version)
             .or(ours.and_then(|log| log.newer_version)),
         layout: header.map(|it| it.layout.clone()),
-        used_bytes: frames.map_or(0, |it| it.totals.bytes_used),
+        used_bytes: is_known.then(|| totals.map_or(0, |it| it.bytes_used)),
         frames: committed,
-        transactions: frames.map_or(0, |it| it.totals.transactions),
+        transactions: is_known.then(|| totals.map_or(0, |it| it.transactions)),
         frames_not_checkpointed: match (committed, found.in_use) {
-            (0, _) if log.newer_version.is_none() => Some(0),
-            (_, false) => frames.map(|_| committed),
+            (None | Some(0), _) | (_, false) => committed,
             (_, true) => not_checkpointed(path, log),
         },
     }

@@ -4,41 +4,46 @@ use std::fmt::Write as _;
 
 use super::report::{Log, Program, Report, State, Whose, quoted};
 use crate::inspect::counted;
+use crate::output::on_one_line;
 use crate::top::words::bytes;
+
+const PROBLEMS_FIRST: &str = "see the problems first";
 
 /// The report.
 pub fn render(report: &Report) -> String {
     let mut text = String::new();
-    let _ = writeln!(text, "{}: {}", report.file, whose(report));
+    let name = on_one_line(&report.file);
+    let _ = writeln!(text, "{name}: {}", whose(report));
     line(&mut text, "state", &state(report));
     line(&mut text, "stock SQLite", stock(report));
     line(&mut text, "open in", &open_in(report));
     if let Some(log) = &report.log {
         line(&mut text, "log", &log_file(log));
-        line(&mut text, "in the log", &content(log));
+        line(&mut text, "in the log", &content(log, report.state));
     }
+    let copy = report.copy.as_deref();
+    line(&mut text, "to copy it", copy.unwrap_or(PROBLEMS_FIRST));
     line(&mut text, "back to stock", &way_out(report));
     for note in &report.notes {
-        let _ = writeln!(text, "note: {note}");
+        let _ = writeln!(text, "note: {}", on_one_line(note));
     }
     for problem in &report.problems {
-        let _ = writeln!(
-            text,
-            "problem: {}: {}",
-            problem.file.display(),
-            problem.what
-        );
+        let what = format!("{}: {}", problem.file.display(), problem.what);
+        let _ = writeln!(text, "problem: {}", on_one_line(&what));
     }
     text
 }
 
 fn line(text: &mut String, name: &str, value: &str) {
-    let _ = writeln!(text, "  {name:<14} {value}");
+    let _ = writeln!(text, "  {name:<14} {}", on_one_line(value));
 }
 
 fn whose(report: &Report) -> String {
     let mode = report.journal_mode.as_deref();
     match (report.kind, mode) {
+        _ if !report.has_valid_header => {
+            "it begins as a SQLite database, but its header is not that of one".to_owned()
+        }
         (Whose::Stock, Some("wal")) => "a stock SQLite database in WAL mode".to_owned(),
         (Whose::Stock, _) => "a stock SQLite database in a rollback mode".to_owned(),
         (Whose::Onewrite, Some("rollback")) => {
@@ -56,8 +61,12 @@ fn state(report: &Report) -> String {
     match report.state {
         State::Clean => "clean: closed, and complete without its log".to_owned(),
         State::InUse => "in use".to_owned(),
+        State::NeedsRecovery if report.lacks_log && !report.guarded => {
+            "not closed in order, and its log is empty or missing: see the note".to_owned()
+        }
         State::NeedsRecovery => {
-            let transactions = report.log.as_ref().map_or(0, |log| log.transactions);
+            let log = report.log.as_ref();
+            let transactions = log.and_then(|log| log.transactions).unwrap_or(0);
             let by = match report.stock_sqlite_opens {
                 true => "",
                 false => " with onewrite",
@@ -77,9 +86,11 @@ fn state(report: &Report) -> String {
 
 fn stock(report: &Report) -> &'static str {
     match (report.stock_sqlite_opens, report.guarded) {
+        (true, _) if report.state == State::Broken => "can open it, but see the problems",
         (true, _) => "can open it",
         (false, true) => "refuses it: \"file is not a database\". It is guarded for its log",
-        (false, false) => "refuses it: \"file is not a database\"",
+        (false, false) if report.problems.is_empty() => "refuses it: \"file is not a database\"",
+        (false, false) => "refuses it: see the problems",
     }
 }
 
@@ -106,29 +117,37 @@ fn log_file(log: &Log) -> String {
     text
 }
 
-fn content(log: &Log) -> String {
+fn content(log: &Log, state: State) -> String {
+    let (Some(frames), Some(transactions)) = (log.frames, log.transactions) else {
+        return "cannot be told: its header is damaged, or not known here".to_owned();
+    };
     let checkpointed = match log.frames_not_checkpointed {
         None => "how many are not checkpointed is not known".to_owned(),
-        Some(0) if log.frames == 0 => return "nothing: the database holds everything".to_owned(),
+        Some(0) if frames == 0 => {
+            return match state {
+                State::Clean => "nothing: the database holds everything".to_owned(),
+                _ => "nothing".to_owned(),
+            };
+        }
         Some(0) => "all checkpointed".to_owned(),
         Some(frames) => format!("{frames} not checkpointed"),
     };
     format!(
         "{} in {}, {}: {checkpointed}",
-        counted(log.frames.into(), "frame"),
-        counted(log.transactions, "transaction"),
-        bytes(log.used_bytes as f64)
+        counted(frames.into(), "frame"),
+        counted(transactions, "transaction"),
+        bytes(log.used_bytes.unwrap_or(0) as f64)
     )
 }
 
 fn way_out(report: &Report) -> String {
     match (&report.way_out, report.state) {
+        (_, State::Broken) => PROBLEMS_FIRST.to_owned(),
         (None, _) => "it is stock".to_owned(),
         (Some(command), State::InUse) => format!("close it in every program, then {command}"),
         (Some(command), State::Clean) => {
             format!("any SQLite opens it now; {command} also makes it forget the mode")
         }
-        (Some(_), State::Broken) => "see the problems first".to_owned(),
         (Some(command), State::NeedsRecovery) => command.clone(),
     }
 }

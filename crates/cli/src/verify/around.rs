@@ -10,6 +10,7 @@ use onewrite::log::scan::{OpenedLog, Survey, Writers};
 
 use super::report::{Orphan, Report};
 use crate::inspect::look::companion;
+use crate::inspect::report::{Database, Problem};
 use crate::inspect::{advice, counted};
 use crate::regular::open_regular;
 
@@ -24,6 +25,7 @@ pub fn look(path: &Path, report: &mut Report) -> io::Result<()> {
     if report.database().is_some() {
         journal(path, report)?;
         size(path, report);
+        index(path, report);
     }
     orphans(path, report)
 }
@@ -69,18 +71,49 @@ fn named(path: &Path, e: io::Error) -> io::Error {
     io::Error::new(e.kind(), format!("{}: {e}", path.display()))
 }
 
-/// Without frames in a log, the file has all pages that its header counts.
 fn size(path: &Path, report: &mut Report) {
-    let Some(database) = report.database() else {
+    if report.in_use || report.has_frames() {
         return;
-    };
+    }
+    if let Some(problem) = report.database().and_then(|it| cut_short(path, it)) {
+        report.add(problem);
+    }
+}
+
+/// Without frames in a log, the file has all pages that its header counts. The problem, if it has
+/// not. Nobody has it open.
+pub fn cut_short(path: &Path, database: &Database) -> Option<Problem> {
     let is_counted = database.change_counter == database.version_valid_for;
     let page_size = u64::from(database.page_size.unwrap_or(0));
     let (wanted, size) = (u64::from(database.pages) * page_size, database.size);
-    if is_counted && size < wanted && !report.in_use && !report.has_frames() {
-        let what = format!("cut short: {size} bytes, but its header counts {wanted}");
-        report.problem(path, Some(size), what);
+    (is_counted && size < wanted).then(|| Problem {
+        file: path.to_owned(),
+        offset: Some(size),
+        what: format!("cut short: {size} bytes, but its header counts {wanted}"),
+    })
+}
+
+fn index(path: &Path, report: &mut Report) {
+    if report.in_use || report.has_wal() {
+        return;
     }
+    let note = report.database().and_then(|it| left_index(path, it));
+    report.notes.extend(note);
+}
+
+/// The last to close a database in WAL mode removes the wal-index together with the log. A note
+/// about a wal-index alone. Nobody has the database open, and it has no log of SQLite's own.
+pub fn left_index(path: &Path, database: &Database) -> Option<String> {
+    let index = companion(path, "-shm");
+    let is_left = database.write_version == 2 && !database.guarded && index.exists();
+    is_left.then(|| {
+        format!(
+            "{}: the -shm is there, but the -wal is not, or is empty: the database was not closed in \
+             order, or by a program that keeps these files. If somebody deleted the -wal, its \
+             transactions are lost",
+            index.display()
+        )
+    })
 }
 
 fn orphans(path: &Path, report: &mut Report) -> io::Result<()> {

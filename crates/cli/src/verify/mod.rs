@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use crate::Outcome;
 use crate::inspect::look::{self, Wanted};
-pub(crate) use around::{is_hot_journal, set_aside};
+pub(crate) use around::{cut_short, is_hot_journal, left_index, set_aside};
 use report::Report;
 
 /// Explains the words below the options of `verify --help`.

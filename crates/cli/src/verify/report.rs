@@ -32,6 +32,9 @@ pub struct Report {
     /// The transactions that opening the database brings back; null where there are none, or with
     /// `quick`.
     recovery: Option<Recovery>,
+    /// There is a log of SQLite's own with a header.
+    #[serde(skip)]
+    has_wal: bool,
     /// The logs that were set aside.
     pub orphans: Vec<Orphan>,
 }
@@ -74,6 +77,7 @@ impl Report {
     pub fn of(found: inspected::Report, quick: bool) -> Self {
         let logs = [&found.log, &found.wal];
         let recovery = logs.into_iter().flatten().find_map(Recovery::of);
+        let has_wal = found.wal.is_some_and(|wal| wal.wal_header.is_some());
         let mut report = Report {
             version: VERSION,
             file: found.file,
@@ -85,6 +89,7 @@ impl Report {
             notes: found.notes,
             database: found.database,
             recovery,
+            has_wal,
             orphans: Vec::new(),
         };
         for problem in found.problems {
@@ -126,6 +131,11 @@ impl Report {
         self.recovery.is_some()
     }
 
+    /// Whether there is a log of SQLite's own with a header.
+    pub fn has_wal(&self) -> bool {
+        self.has_wal
+    }
+
     /// Adds a problem.
     pub fn problem(&mut self, file: &Path, offset: Option<u64>, what: impl Into<String>) {
         self.add(Problem {
@@ -135,7 +145,8 @@ impl Report {
         });
     }
 
-    fn add(&mut self, problem: Problem) {
+    /// Adds a problem that was found.
+    pub fn add(&mut self, problem: Problem) {
         self.verdict = Verdict::Broken;
         self.problems.push(problem);
     }

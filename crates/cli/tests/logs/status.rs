@@ -120,6 +120,14 @@ fn every_mode_is_told_in_use_after_a_kill_and_closed() {
             // Stock SQLite removes its log at the last close.
             assert_eq!(is_own, mode != "wal", "{found:#}");
             assert_eq!(found["way_out"].is_string(), mode != "wal", "{found:#}");
+            let copy = found["copy"].as_str().expect("a string");
+            assert_eq!(
+                copy.contains("onewrite backup"),
+                state == "in-use",
+                "{copy}"
+            );
+            let log = found["log"]["path"].as_str().expect("a path");
+            assert_eq!(copy.contains(log), state == "needs-recovery", "{copy}");
         };
         // In use.
         let (live, text) = case.told();
@@ -148,7 +156,7 @@ fn every_mode_is_told_in_use_after_a_kill_and_closed() {
         // Closed.
         let case = Case::new();
         Writer::start(&case.database(), mode, layout, FOUR_COMMITS, Then::Wait).finish();
-        let (closed, _) = case.told();
+        let (closed, text) = case.told();
         assert_eq!(
             (
                 &closed["state"],
@@ -159,6 +167,9 @@ fn every_mode_is_told_in_use_after_a_kill_and_closed() {
             "{closed:#}"
         );
         assert!(case.stock_opens());
+        let copy = closed["copy"].as_str().expect("a string");
+        assert!(copy.contains("the file alone is complete"), "{copy}");
+        assert!(text.contains(copy), "{text}");
         let frames = match mode {
             "wal" => Value::Null,
             _ => json!([0, 0]),
@@ -303,6 +314,9 @@ fn what_is_wrong_is_told_and_is_another_exit_code() {
         let (found, code) = case.status();
         assert_eq!((code, &found["state"]), (1, &json!("broken")), "{found:#}");
         assert!(found["problems"].to_string().contains(words), "{found:#}");
+        // No command before the problems are seen: it could drop transactions.
+        let advice = (&found["way_out"], &found["copy"]);
+        assert_eq!(advice, (&Value::Null, &Value::Null), "{found:#}");
         let output = status_of(&case.database(), &[]);
         assert_eq!(output.status.code(), Some(1));
         let text = lossy(&output.stdout);
@@ -379,6 +393,184 @@ fn names_of_any_kind_are_read_and_the_way_out_is_one_word_of_a_shell() {
         (0, &json!("onewrite")),
         "{found:#}"
     );
+}
+
+/// The files of a database in use, as a kill leaves them. This process does not read them: closing
+/// them would drop the locks of its own connections.
+fn crashed(case: &Case) -> Case {
+    let copies = Case::new();
+    for suffix in ["", "-wal", "-shm", "-journal", "-onewrite"] {
+        if case.file(suffix).exists() {
+            let mut copy = std::process::Command::new("cp");
+            copy.args([case.file(suffix), copies.file(suffix)]);
+            assert!(run(copy).status.success());
+        }
+    }
+    copies
+}
+
+#[test]
+fn files_of_stock_sqlite_are_seen_next_to_a_log_that_remembers_a_mode() {
+    for mode in ["onewrite", "waldio", "swal"] {
+        let case = Case::new();
+        Writer::start(&case.database(), mode, "auto", FOUR_COMMITS, Then::Wait).finish();
+        let connection = stock(&case.database()).expect("stock SQLite");
+        let rows = "PRAGMA wal_autocheckpoint=0;
+            INSERT INTO t VALUES(8, 'eight'); INSERT INTO t VALUES(9, 'nine');";
+        connection.execute_batch(rows).expect(rows);
+        let check = |found: &Value, state: &str| {
+            let log = &found["log"];
+            assert_eq!(found["state"], state, "{found:#}");
+            assert!(
+                log["path"].as_str().is_some_and(|it| it.ends_with("-wal")),
+                "{found:#}"
+            );
+            let counts = [
+                &log["frames"],
+                &log["transactions"],
+                &log["frames_not_checkpointed"],
+            ];
+            assert_eq!(counts, [&json!(2); 3], "{found:#}");
+        };
+        check(&document(&case.database()).0, "in-use");
+        let dead = crashed(&case);
+        let (found, text) = dead.told();
+        check(&found, "needs-recovery");
+        assert!(
+            text.contains("2 transactions") && !text.contains("holds everything"),
+            "{text}"
+        );
+        // A rollback mode.
+        let sql = "PRAGMA journal_mode=delete; PRAGMA synchronous=off;
+            BEGIN; INSERT INTO t VALUES(10, 'ten');";
+        connection.execute_batch(sql).expect(sql);
+        let (found, text) = crashed(&case).told();
+        assert_eq!(found["state"], "needs-recovery", "{found:#}");
+        assert!(
+            text.contains("rolls it back") && !text.contains("holds everything"),
+            "{text}"
+        );
+        drop(connection);
+        // The way out keeps the rows.
+        let way_out = onewrite(&["detach", dead.database().to_str().expect("UTF-8")]);
+        assert!(run(way_out).status.success());
+        let rows = stock(&dead.database()).expect("stock SQLite");
+        assert_eq!(super::number(&rows, "SELECT count(*) FROM t"), 5);
+    }
+}
+
+#[test]
+fn damage_that_the_header_of_a_database_shows_is_told() {
+    let case = Case::new();
+    Writer::start(&case.database(), "delete", "auto", FOUR_COMMITS, Then::Wait).finish();
+    let whole = fs::read(case.database()).expect("the database");
+    let mut bad_page_size = whole.clone();
+    bad_page_size[16..18].copy_from_slice(&[0, 3]);
+    for (content, words, opens) in [
+        (
+            &whole[..5000],
+            "cut short: 5000 bytes, but its header counts 8192",
+            true,
+        ),
+        (&whole[..4096], "cut short: 4096 bytes", false),
+        (&bad_page_size, "impossible page size", false),
+        (
+            b"SQLite format 3\0abc",
+            "cut short: 19 bytes of its header",
+            false,
+        ),
+    ] {
+        fs::write(case.database(), content).expect("a database");
+        let (found, code) = case.status();
+        assert_eq!((code, &found["state"]), (1, &json!("broken")), "{found:#}");
+        assert!(found["problems"].to_string().contains(words), "{found:#}");
+        assert_eq!(case.stock_opens(), opens, "{words}");
+        assert_eq!(found["stock_sqlite_opens"], opens, "{found:#}");
+        let text = lossy(&status_of(&case.database(), &[]).stdout);
+        assert_eq!(text.contains("can open it"), opens, "{text}");
+        assert!(!text.contains("it is stock"), "{text}");
+    }
+}
+
+#[test]
+fn nothing_is_said_about_the_content_of_a_log_without_a_header() {
+    let case = Case::killed("onewrite", "auto");
+    let whole = fs::read(case.file("-onewrite")).expect("the log");
+    for damage in [&[0; 4096][..], &[0xff; 12]] {
+        let mut log = whole.clone();
+        log[..damage.len()].copy_from_slice(damage);
+        fs::write(case.file("-onewrite"), &log).expect("the log");
+        let (found, code) = case.status();
+        assert_eq!((code, &found["state"]), (1, &json!("broken")), "{found:#}");
+        for field in ["frames", "transactions", "frames_not_checkpointed"] {
+            assert_eq!(found["log"][field], Value::Null, "{found:#}");
+        }
+        let text = lossy(&status_of(&case.database(), &[]).stdout);
+        assert!(
+            text.contains("cannot be told") && !text.contains("holds everything"),
+            "{text}"
+        );
+        // The engine takes it for damaged, too.
+        let detach = onewrite(&["detach", case.database().to_str().expect("UTF-8")]);
+        assert_eq!(run(detach).status.code(), Some(1));
+        assert_eq!(fs::read(case.file("-onewrite")).expect("the log"), log);
+    }
+}
+
+#[test]
+fn a_wal_index_without_its_log_was_not_closed() {
+    for mode in ["wal", "direct"] {
+        let case = Case::killed(mode, "auto");
+        let check = || {
+            let (found, text) = case.told();
+            assert_eq!(found["state"], "needs-recovery", "{found:#}");
+            assert!(text.contains("-shm is there"), "{text}");
+            assert!(!text.contains("complete"), "{text}");
+            let database = case.database();
+            let verified = run(onewrite(&["verify", database.to_str().expect("UTF-8")]));
+            assert_eq!(verified.status.code(), Some(0));
+            let verified = lossy(&verified.stdout);
+            assert!(verified.contains("-shm is there"), "{verified}");
+        };
+        fs::write(case.file("-wal"), "").expect("an empty log");
+        check();
+        fs::remove_file(case.file("-wal")).expect("the log");
+        check();
+        fs::remove_file(case.file("-shm")).expect("the wal-index");
+        let (found, text) = case.told();
+        assert_eq!(found["state"], "clean", "{found:#}");
+        assert!(!text.contains("-shm"), "{text}");
+    }
+}
+
+#[test]
+fn a_name_does_not_reach_the_terminal_raw() {
+    let case = Case::killed("onewrite", "auto");
+    let name = case.directory.path().join("a\n\u{1b}[31m\u{9b}b.db");
+    for suffix in ["", "-onewrite"] {
+        fs::copy(case.file(suffix), companion(&name, suffix)).expect("a copy");
+    }
+    let told = status_of(&name, &[]);
+    let refused = status_of(&companion(&name, "-onewrite"), &[]);
+    for shown in [lossy(&told.stdout), lossy(&refused.stderr)] {
+        assert!(shown.contains(r"a\n\u{1b}[31m\u{9b}b.db"), "{shown:?}");
+        let is_raw = |c: char| c.is_control() && c != '\n';
+        assert!(!shown.contains(is_raw), "{shown:?}");
+    }
+    assert_eq!(told.status.code(), Some(0));
+    assert!(!lossy(&told.stdout).contains("a\n"));
+}
+
+#[test]
+fn another_name_of_the_same_file_is_told() {
+    let case = Case::killed("onewrite", "auto");
+    assert!(!case.told().1.contains("names"));
+    let link = case.directory.path().join("other.db");
+    fs::hard_link(case.database(), link).expect("another name");
+    let (found, text) = case.told();
+    let note = found["notes"].to_string();
+    assert!(note.contains("2 names"), "{found:#}");
+    assert!(text.contains("2 names"), "{text}");
 }
 
 #[test]
