@@ -335,8 +335,11 @@ impl Database {
     /// Called when a file is opened, and before the first lock. A connection that is being closed may
     /// have EXCLUSIVE. And one may keep another file open that had this name before. Returns
     /// [`closings`].
+    ///
+    /// No connection of our own waits here. The thread that checkpoints is waited for by the one that
+    /// closes, and by a fork. If that one is in its way, the next commit asks again.
     pub fn await_lingering(&self) -> u64 {
-        let is_own = self.serves(Service::Lingers) || CLOSES.with(Cell::get);
+        let is_own = self.served.is_some() || CLOSES.with(Cell::get);
         if COUNT.load(Ordering::Acquire) > 0 && !is_own {
             let file = self.file();
             drop(close(|kept| {

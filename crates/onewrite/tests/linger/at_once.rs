@@ -110,7 +110,8 @@ fn a_connection_closes_while_another_thread_forks() {
     assert!(text.contains("closed each time"), "{text}");
 }
 
-fn fork() {
+/// Makes a child that only ends.
+pub fn fork() {
     // SAFETY: the child only ends. The parent waits for it.
     unsafe {
         match libc::fork() {

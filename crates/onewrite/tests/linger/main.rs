@@ -11,6 +11,7 @@ mod replaced;
 mod rows;
 #[path = "../common/shim.rs"]
 mod shim;
+mod with_a_thread;
 
 use rusqlite::ffi;
 use rusqlite::{Connection, OpenFlags};
