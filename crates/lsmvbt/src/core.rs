@@ -143,6 +143,8 @@ pub(crate) struct Core {
     pub(crate) marked_by: u64,
     /// False while the newest header may not have reached the disk.
     pub(crate) header_flushed: bool,
+    /// The map of free pages may have those of the newest header's slots.
+    pub(crate) slots_may_have_moved: bool,
     pub(crate) space: Space,
     pub(crate) unflushed: Unflushed,
     pub(crate) ring: u64,

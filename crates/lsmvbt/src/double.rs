@@ -16,7 +16,7 @@ use crate::freemap::FreeMap;
 use crate::header::Header;
 use crate::page::{self, HEADER, Image, Stamp, set_u32, u16_at, u32_at, u64_at};
 use crate::room;
-use crate::shared::{CURRENT, SETTLED, SLOT, TORN};
+use crate::shared::{self, CURRENT, SETTLED, SLOT, TORN};
 use crate::slots::Slots;
 use crate::storage::Storage;
 use crate::types::{PAGE_SIZE, PageNo, Torn};
@@ -158,6 +158,8 @@ impl Core {
         }
         slots.protect(&mut next);
         slots.protect(&mut free);
+        // The map is published when the commit is durable, and must not fail then.
+        shared::reserve(&*self.storage, next.hwm)?;
         let mut header = self.header.clone();
         (header.slot_start, header.slot_pages) = (slots.start(), size);
         (header.settled, header.floor) = (over, over);

@@ -17,7 +17,7 @@
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::page::{CAPACITY, Entry, INF, Node};
-use crate::shared::{CURRENT, DURABLE, HEADER_SEQ};
+use crate::shared::{CURRENT, DURABLE};
 use crate::tree::catalog::{DIRECTORY, METAS};
 use crate::types::Durability;
 
@@ -139,9 +139,7 @@ impl Core {
     /// The oldest version that can be read.
     pub(crate) fn oldest_kept(&mut self) -> Result<u64> {
         if self.txn.is_none() {
-            if self.load(HEADER_SEQ)? != self.header.seq {
-                self.header = self.read_header()?;
-            }
+            self.learn_header()?;
             self.sync_cache()?;
         }
         let current = self.load(CURRENT)?;

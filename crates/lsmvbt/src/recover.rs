@@ -80,6 +80,7 @@ impl Core {
             lost: Default::default(),
             marked_by: 0,
             header_flushed: false,
+            slots_may_have_moved: false,
             space: Default::default(),
             unflushed: Default::default(),
             ring: 0,

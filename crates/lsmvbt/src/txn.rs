@@ -97,11 +97,7 @@ impl Core {
         let current = self.load(CURRENT)?;
         let epoch = self.epoch;
         self.sync_cache()?;
-        let mut protect = false;
-        if self.load(HEADER_SEQ)? != self.header.seq {
-            protect = true;
-            self.header = self.read_header()?;
-            self.header_flushed = false;
+        if self.learn_header()? {
             self.store(HEADER_SEQ, self.header.seq)?;
         }
         let seq = self.load(FREE_SEQ)?;
@@ -113,19 +109,29 @@ impl Core {
                 words.push(self.load(shared::free_word(i))?);
             }
             self.space.learn(words, hwm, seq);
+            self.slots_may_have_moved = true;
             self.forget_group(current);
-            protect = true;
         } else if !self.space.is_of(current) {
             // Others have committed, and the map is the same. Before the first of them began, its
             // handle made durable what this one had committed.
             self.forget_group(current);
         }
-        if protect {
-            // A writer may have moved the slots and died, or rolled back, before it published the
-            // map.
+        if std::mem::take(&mut self.slots_may_have_moved) {
+            // Their writer may have died, or rolled back, before it published the map.
             self.protect_slots();
         }
         Ok(())
+    }
+
+    /// Learns the header of another writer. True if there is a new one.
+    pub(crate) fn learn_header(&mut self) -> Result<bool> {
+        if self.load(HEADER_SEQ)? == self.header.seq {
+            return Ok(false);
+        }
+        self.header = self.read_header()?;
+        self.header_flushed = false;
+        self.slots_may_have_moved = true;
+        Ok(true)
     }
 
     /// The newest commits may be those of others, for which this handle can give no record. Unless

@@ -81,14 +81,18 @@ impl Core {
         }
     }
 
+    /// A crash takes back what an earlier slice has freed, but for the pages that were used again. So
+    /// the chain may lead to pages of others, and ends there. It has no page born after its entry.
     fn free_chain(&mut self, node: &NodeRef, e: &Entry) -> Result<()> {
-        if e.overflow == 0 || self.is_free(e.overflow) {
-            return Ok(());
-        }
-        for page in self.chain(node.tree, node.page, e)? {
-            if !self.is_free(page) && self.node(page)?.birth <= e.start {
-                self.free_page(page)?;
+        let mut page = e.overflow;
+        while page != 0 && !self.is_free(page) {
+            let part = self.node(page)?;
+            let is_of_chain = part.kind == PageType::Overflow && part.tree == node.tree;
+            if !is_of_chain || part.birth > e.start {
+                return Ok(());
             }
+            self.free_page(page)?;
+            page = part.next;
         }
         Ok(())
     }

@@ -404,10 +404,10 @@ fn a_tree_that_grew_in_the_transaction_in_which_it_goes_leaves_no_page_behind() 
     }
 }
 
-/// A table of 4,000 rows, a page each, is dropped, and another one is filled with as many, 20 in a
-/// transaction. Returns the pages of the file before and after, and the most that a transaction has
-/// read. After every `kill`-th transaction all processes are killed.
-fn dropped_and_filled(kill: i64) -> (u32, u32, u64) {
+/// A table of 4,000 pages, in rows of so many, is dropped. Another one is filled with 4,000 rows of a
+/// page, 20 in a transaction. Returns the pages of the file before and after, and the most that a
+/// transaction has read. After every `kill`-th transaction all processes are killed.
+fn dropped_and_filled(row_pages: i64, kill: i64) -> (u32, u32, u64) {
     const ROWS: i64 = 4000;
     let file = MemoryFile::new();
     let open = || Db::open(file.storage(), options(Torn::Trust)).unwrap();
@@ -421,8 +421,11 @@ fn dropped_and_filled(kill: i64) -> (u32, u32, u64) {
         });
     };
     cost(&mut db, |db| {
-        for key in 0..ROWS {
-            db.put_integer(large, key, &[1; 2200]).unwrap();
+        let value = vec![1; 2200 + 4000 * (row_pages as usize - 1)];
+        for key in 0..ROWS / row_pages {
+            // Neighbors in the tree are none in the file.
+            let key = key * 7 % (ROWS / row_pages);
+            db.put_integer(large, key, &value).unwrap();
         }
     });
     let before = db.status().unwrap().pages;
@@ -443,7 +446,7 @@ fn dropped_and_filled(kill: i64) -> (u32, u32, u64) {
 
 #[test]
 fn a_dropped_table_is_freed_in_slices_as_its_space_is_needed() {
-    let (before, after, most) = dropped_and_filled(0);
+    let (before, after, most) = dropped_and_filled(1, 0);
     println!("{before} pages, then {after}; a transaction of 20 rows read {most} at most");
     assert!(most < 1200, "{most}");
     assert!(after <= before + before / 10, "{before}, {after}");
@@ -451,7 +454,15 @@ fn a_dropped_table_is_freed_in_slices_as_its_space_is_needed() {
 
 #[test]
 fn kills_while_a_dropped_table_is_freed_lose_little_of_it() {
-    let (before, after, _) = dropped_and_filled(25);
+    let (before, after, _) = dropped_and_filled(1, 25);
     println!("{before} pages, then {after} after seven kills");
     assert!(after <= before + 3 * before / 10, "{before}, {after}");
+}
+
+/// Found once: a kill takes back what a slice has freed, but for the pages that were used again. A
+/// chain of several pages then leads into another tree, and every later transaction failed.
+#[test]
+fn kills_while_rows_of_several_pages_are_freed_leave_a_database_that_can_be_written() {
+    let (before, after, _) = dropped_and_filled(5, 5);
+    println!("{before} pages, then {after} after 39 kills");
 }

@@ -71,8 +71,9 @@ fn a_transaction_may_be_larger_than_a_span_of_the_free_map() {
     db.close().expect("closed");
 }
 
-/// `moves` is the work of another writer, in whose transaction the slots must move.
-fn moved_by_another(rows: i64, moves: impl FnOnce(&MemoryFile, Db)) {
+/// `moves` is the work of another writer, in whose transaction the slots must move. The first one asks
+/// for its status before it writes, or does not.
+fn moved_by_another(rows: i64, asks: bool, moves: impl FnOnce(&MemoryFile, Db)) {
     let file = MemoryFile::new();
     let (mut a, mut b) = (open(&file), open(&file));
     a.begin_write().expect("a transaction");
@@ -83,6 +84,9 @@ fn moved_by_another(rows: i64, moves: impl FnOnce(&MemoryFile, Db)) {
     b.begin_write().expect("a transaction");
     fill(&mut b, tree, OTHERS);
     moves(&file, b);
+    if asks {
+        a.status().expect("a status");
+    }
     for key in 5..rows {
         write(&mut a, tree, key..key + 1);
     }
@@ -94,18 +98,20 @@ fn moved_by_another(rows: i64, moves: impl FnOnce(&MemoryFile, Db)) {
 
 #[test]
 fn slots_that_a_rolled_back_writer_has_moved_are_kept_clear() {
-    moved_by_another(300, |_, mut b| {
-        b.write(Durability::Flush).expect("written");
-        b.rollback().expect("rolled back");
-        b.close().expect("closed");
-    });
+    for asks in [false, true] {
+        moved_by_another(300, asks, |_, mut b| {
+            b.write(Durability::Flush).expect("written");
+            b.rollback().expect("rolled back");
+            b.close().expect("closed");
+        });
+    }
 }
 
 #[test]
 fn slots_that_a_writer_has_moved_before_it_died_are_kept_clear() {
     for steps in (1..1000).step_by(17) {
         let mut died = false;
-        moved_by_another(150, |file, mut b| {
+        moved_by_another(150, steps % 2 == 0, |file, mut b| {
             file.kill_after(Some(steps));
             died = b.write(Durability::Flush).is_err();
             let _ = b.rollback();
