@@ -108,6 +108,7 @@ impl World {
             truth.undone.contains(&number)
         );
         assert_eq!(Some(&rows), truth.rows.get(&number), "mixed: {number}");
+        assert_eq!(db.check()?, Vec::<String>::new());
         Ok(number)
     }
 
@@ -160,9 +161,11 @@ impl World {
         self.next += 1;
         let mut rows = read(db)?;
         let count = if self.random.chance(15) { 60 } else { 3 };
+        // Slots grow now and then.
+        let large = if self.random.chance(20) { 50 } else { 5 };
         let mut changes = vec![(0, number.to_le_bytes().to_vec())];
         for _ in 0..count {
-            let size = if self.random.chance(5) { 9000 } else { 900 };
+            let size = if self.random.chance(large) { 9000 } else { 900 };
             changes.push((1 + self.random.below(79) as i64, vec![number as u8; size]));
         }
         for (key, value) in changes {
@@ -215,6 +218,12 @@ impl World {
             self.torn = wish;
             self.dbs.push(db);
         }
+    }
+
+    /// A handle learns the header without a transaction.
+    fn ask(&mut self) {
+        let at = self.random.below(self.dbs.len() as u64) as usize;
+        let _ = self.dbs[at].status();
     }
 
     fn close(&mut self) {
@@ -270,10 +279,11 @@ impl World {
         }
         match self.random.below(100) {
             _ if self.dbs.is_empty() => self.open(),
-            0..5 if self.dbs.len() < 3 => self.open(),
-            5..10 => self.change_torn(),
-            10..15 => self.close(),
-            15..35 => self.crash(),
+            0..12 if self.dbs.len() < 3 => self.open(),
+            12..16 => self.change_torn(),
+            16..20 => self.close(),
+            20..26 => self.ask(),
+            26..38 => self.crash(),
             _ => self.transaction(),
         }
         self.file.kill_after(None);
