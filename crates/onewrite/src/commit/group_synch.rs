@@ -100,12 +100,13 @@ impl Queue {
         }
     }
 
-    /// Writes the waiting frames.
+    /// Writes the waiting frames. Those that a child of fork has inherited are its parent's, which
+    /// writes them and goes on; its thread may have the mutex, too.
     ///
     /// # Errors
     /// The write failed: acknowledged commits are lost, and the log is poisoned.
     pub fn write_all(&self, log: &Log) -> Result<(), LogError> {
-        if !self.any.load(Ordering::Acquire) {
+        if !self.any.load(Ordering::Acquire) || !log.file().is_of_this_process() {
             return Ok(());
         }
         self.write(&mut self.waiting(), log)

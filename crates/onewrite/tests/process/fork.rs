@@ -123,3 +123,72 @@ fn closing_child() {
     }
     println!("all closed");
 }
+
+/// Commits wait in the memory of both. The parent writes them, and goes on in their place.
+#[test]
+fn a_child_that_closes_writes_no_commit_of_its_parent() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let mut child = children::child(&this_program(), "fork::closing_child_with_commits", &path);
+    let text = printed(&mut child);
+    assert!(text.contains("each log is as it was"), "{text}");
+}
+
+#[test]
+#[ignore = "a part of another test, for a process of its own"]
+fn closing_child_with_commits() {
+    let path = std::env::var(children::DATABASE).expect("a database");
+    let normal = "PRAGMA synchronous=NORMAL";
+    closed_by_a_child(&path, "waldio", "PRAGMA onewrite_group_synch='1024,10000'");
+    for mode in ["onewrite", "waldio", "swal"] {
+        closed_by_a_child(&format!("{path}.{mode}"), mode, normal);
+    }
+    println!("each log is as it was");
+}
+
+fn closed_by_a_child(path: &str, mode: &str, waits: &str) {
+    const ROWS: i64 = 20;
+    let parents = open(Path::new(path));
+    sql(&parents, &format!("PRAGMA journal_mode={mode}"));
+    sql(&parents, "CREATE TABLE t(x)");
+    sql(&parents, waits);
+    for _ in 0..ROWS {
+        sql(&parents, "INSERT INTO t VALUES(1)");
+    }
+    let (mut told, mut tells) = std::io::pipe().expect("a pipe");
+    // SAFETY: the parent's other threads hold nothing: they wait for this test.
+    let child = match unsafe { libc::fork() } {
+        0 => {
+            let _ = std::io::Read::read(&mut told, &mut [0]);
+            // SAFETY: the child reads the connection once, and then it ends.
+            drop(unsafe { std::ptr::read(&parents) });
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(0) }
+        }
+        child => child,
+    };
+    assert!(child > 0, "fork failed");
+    sql(&parents, "PRAGMA onewrite_group_synch=off");
+    sql(&parents, "PRAGMA synchronous=FULL");
+    sql(&parents, "PRAGMA wal_checkpoint(TRUNCATE)");
+    for _ in 0..2 * ROWS {
+        sql(&parents, "INSERT INTO t VALUES(2)");
+    }
+    let log = || {
+        // A descriptor of this process must not be closed.
+        let mut command = std::process::Command::new("cat");
+        let out = command.arg(format!("{path}-onewrite")).output();
+        out.expect("cat").stdout
+    };
+    let before = log();
+    std::io::Write::write_all(&mut tells, &[1]).expect("the pipe");
+    let mut status = 0;
+    // SAFETY: waits for our own child.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0);
+    assert!(before == log(), "{mode}: the child has written to the log");
+    assert_eq!(
+        sql(&parents, "SELECT count(*) FROM t"),
+        (3 * ROWS).to_string()
+    );
+}
