@@ -275,11 +275,9 @@ pub fn one(
         _ => (Vec::new(), Vec::new()),
     };
     let after = (figures.len() > 1).then(|| figures.swap_remove(1));
-    let run = described(plan, &finished, figures.pop(), after.as_ref());
     let run = Run {
-        checked,
         past_inode,
-        ..run
+        ..described(plan, &finished, figures.pop(), after.as_ref(), checked)
     };
     Ok((run, said))
 }
@@ -289,6 +287,7 @@ fn described(
     finished: &Finished,
     figures: Option<Figures>,
     after: Option<&Figures>,
+    checked: String,
 ) -> Run {
     let elapsed_s = finished.last.seconds_since(finished.first);
     let device = figures.as_ref().map(Device::of);
@@ -302,7 +301,7 @@ fn described(
         by_file: figures.and_then(|figures| figures.by_file),
         per_op: device.map(|device| device.per_op(plan.count)),
         after_write_bytes: after.map(|after| after.counters.write_bytes),
-        checked: String::new(),
+        checked,
         past_inode: None,
     }
 }

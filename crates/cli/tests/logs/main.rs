@@ -1,6 +1,7 @@
 //! `onewrite inspect`, `verify`, `status`, `salvage` and `detach` on logs that a real writer left behind, or
 //! still writes.
 
+mod case;
 mod damage;
 mod detach;
 mod inspect;

@@ -4,42 +4,19 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Output;
 
 use onewrite_iotrace::scratch::{Mounted, private_mounts};
 use rustix::mount::{MountFlags, mount_remount};
 use serde_json::{Value, json};
 
+use super::case::Case;
 use super::verify::MODES;
 use super::writer::{FOUR_COMMITS, Then, Writer};
 use super::{companion, lossy, onewrite, run, snapshot, stock};
 
-struct Case {
-    directory: tempfile::TempDir,
-}
-
 impl Case {
-    fn new() -> Case {
-        Case {
-            directory: tempfile::tempdir().expect("a temporary directory"),
-        }
-    }
-
-    fn killed(mode: &str, layout: &str) -> Case {
-        let case = Case::new();
-        Writer::start(&case.database(), mode, layout, FOUR_COMMITS, Then::Wait).kill();
-        case
-    }
-
-    fn database(&self) -> PathBuf {
-        self.directory.path().join("test.db")
-    }
-
-    fn file(&self, suffix: &str) -> PathBuf {
-        companion(&self.database(), suffix)
-    }
-
     /// The document and the exit code. No file changes, and none is made.
     fn status(&self) -> (Value, i32) {
         let before = snapshot(self.directory.path());

@@ -3,11 +3,12 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use onewrite_torture::random::{Random, fresh_seed};
 use serde_json::{Value, json};
 
+use super::case::Case;
 use super::writer::{FOUR_COMMITS, Then, Writer};
 use super::{companion, lossy, onewrite, run, snapshot, stock};
 
@@ -24,31 +25,7 @@ pub const MODES: [(&str, &str); 9] = [
     ("waldio", "gathered"),
 ];
 
-struct Case {
-    directory: tempfile::TempDir,
-}
-
 impl Case {
-    fn new() -> Case {
-        Case {
-            directory: tempfile::tempdir().expect("a temporary directory"),
-        }
-    }
-
-    fn killed(mode: &str, layout: &str) -> Case {
-        let case = Case::new();
-        Writer::start(&case.database(), mode, layout, FOUR_COMMITS, Then::Wait).kill();
-        case
-    }
-
-    fn database(&self) -> PathBuf {
-        self.directory.path().join("test.db")
-    }
-
-    fn file(&self, suffix: &str) -> PathBuf {
-        companion(&self.database(), suffix)
-    }
-
     /// The command's report on the database, which it leaves unchanged.
     fn verify(&self, more: &[&str]) -> (Value, i32) {
         let before = snapshot(self.directory.path());
