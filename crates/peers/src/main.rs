@@ -39,7 +39,7 @@ enum Command {
 
 #[derive(Args)]
 struct BenchArgs {
-    /// Engines to run, from the list that `--list` prints; all of them if none is named
+    /// Engines to run, from the list that `--list` prints; all that are installed if none is named
     #[arg(long, value_delimiter = ',', value_parser = named)]
     engines: Vec<&'static Setting>,
     /// Workloads to run
@@ -115,6 +115,21 @@ fn cells(args: &BenchArgs) -> Vec<Cell> {
     workloads.iter().flat_map(of).collect()
 }
 
+/// The engines to run. Without names these are all that are installed.
+fn engines(args: &BenchArgs) -> Vec<&'static Setting> {
+    if !args.engines.is_empty() {
+        return args.engines.clone();
+    }
+    let is_here = |setting: &&Setting| match setting.missing() {
+        None => true,
+        Some(missing) => {
+            eprintln!("onewrite-peers: without {}: {missing}", setting.name);
+            false
+        }
+    };
+    SETTINGS.iter().filter(is_here).collect()
+}
+
 fn bench(args: &BenchArgs) -> Result<ExitCode> {
     if args.threads.contains(&0) || args.count == 0 || args.repeat == 0 {
         return Err("--threads, --count and --repeat are 1 at least".into());
@@ -125,55 +140,29 @@ fn bench(args: &BenchArgs) -> Result<ExitCode> {
                 .into(),
         );
     }
-    let engines: Vec<&'static Setting> = match args.engines.as_slice() {
-        [] => SETTINGS.iter().collect(),
-        some => some.to_vec(),
-    };
+    let engines = engines(args);
     let parent = args.scratch_dir.clone().unwrap_or_else(std::env::temp_dir);
     let cells = cells(args);
     let total = cells.len() * engines.len() * args.repeat;
     eprintln!("onewrite-peers: {total} runs; making a scratch ext4 file system");
     let place = Place::make(&parent)?;
-    let (mut all, mut shown, mut number) = (Vec::new(), Vec::new(), 0);
+    let (mut all, mut shown) = (Vec::new(), Vec::new());
     for cell in cells {
         let mut runs: Vec<Run> = Vec::new();
-        for _ in 0..args.repeat {
-            for setting in &engines {
-                number += 1;
-                let (name, threads) = (cell.workload.name(), cell.threads);
-                eprint!(
-                    "onewrite-peers: {number} of {total}: {name}, {threads} threads, {}",
-                    setting.name
-                );
-                let run = place.run(setting, cell);
-                match &run.outcome {
-                    Ok(outcome) => eprintln!(": {:.0}/s", outcome.ops_per_s),
-                    Err(error) => eprintln!(": FAILED: {error}"),
-                }
-                runs.push(run);
-            }
+        for setting in std::iter::repeat_n(&engines, args.repeat).flatten() {
+            let number = all.len() + runs.len() + 1;
+            runs.push(run(&place, setting, cell, (number, total)));
         }
         all.extend(runs.iter().cloned());
         shown.extend(report::medians(runs));
+        // After each cell, so that a run which is cut short leaves what it has measured.
+        if let Some(path) = &args.json {
+            let json = serde_json::to_vec_pretty(&report(&engines, all.clone()))?;
+            fs::write(path, json).map_err(|error| format!("{}: {error}", path.display()))?;
+        }
     }
     place.remove()?;
-    let report = |runs| Report {
-        version: 1,
-        command: std::env::args().collect(),
-        kernel: rustix::system::uname()
-            .release()
-            .to_string_lossy()
-            .into_owned(),
-        cpus: std::thread::available_parallelism().map_or(0, Into::into),
-        sqlite: format!("{} ({SYNC_CALL})", rusqlite::version()),
-        settings: engines.iter().map(|e| (e.name, e.settings)).collect(),
-        runs,
-    };
-    if let Some(path) = &args.json {
-        let json = serde_json::to_vec_pretty(&report(all))?;
-        fs::write(path, json).map_err(|error| format!("{}: {error}", path.display()))?;
-    }
-    let shown = report(shown);
+    let shown = report(&engines, shown);
     let form = match args.markdown {
         true => Form::Markdown,
         false => Form::Terminal,
@@ -185,4 +174,39 @@ fn bench(args: &BenchArgs) -> Result<ExitCode> {
     remarks.iter().for_each(|remark| println!("{remark}"));
     let failed = shown.runs.iter().any(|run| run.outcome.is_err());
     Ok(ExitCode::from(u8::from(failed)))
+}
+
+/// Runs an engine, and says so.
+fn run(
+    place: &Place,
+    setting: &'static Setting,
+    cell: Cell,
+    (number, total): (usize, usize),
+) -> Run {
+    let (name, threads) = (cell.workload.name(), cell.threads);
+    eprint!(
+        "onewrite-peers: {number} of {total}: {name}, {threads} threads, {}",
+        setting.name
+    );
+    let run = place.run(setting, cell);
+    match &run.outcome {
+        Ok(outcome) => eprintln!(": {:.0}/s", outcome.ops_per_s),
+        Err(error) => eprintln!(": FAILED: {error}"),
+    }
+    run
+}
+
+fn report(engines: &[&'static Setting], runs: Vec<Run>) -> Report {
+    Report {
+        version: 1,
+        command: std::env::args().collect(),
+        kernel: rustix::system::uname()
+            .release()
+            .to_string_lossy()
+            .into_owned(),
+        cpus: std::thread::available_parallelism().map_or(0, Into::into),
+        sqlite: format!("{} ({SYNC_CALL})", rusqlite::version()),
+        settings: engines.iter().map(|e| (e.name, e.settings)).collect(),
+        runs,
+    }
 }

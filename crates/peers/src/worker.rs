@@ -60,12 +60,12 @@ pub enum Task {
 pub struct Ran {
     /// From the first operation's beginning to the last one's end.
     pub elapsed_s: f64,
-    /// Processor time of the process in that time.
+    /// Processor time in that time, of the process and of its server.
     pub cpu_s: f64,
     /// The times of the operations.
     pub latencies: Vec<Bucket>,
     /// The peak memory of the process during the run, in KiB: its own, and pages of files that it
-    /// has mapped.
+    /// has mapped. A server's memory is that of the run's end.
     pub peak_kib: u64,
 }
 
@@ -168,14 +168,14 @@ fn run(engine: &dyn Engine, workload: Workload, operations: u64, threads: usize)
         // Resets the kernel's peak. Without this feature, the peak includes the warm-up.
         let _ = fs::write("/proc/self/clear_refs", "5");
         let told = told_to_go();
-        let cpu = process_cpu_nanos();
+        let cpu = cpu_nanos(engine);
         go.wait();
         told?;
         let joined = running
             .into_iter()
             .map(|thread| thread.join().map_err(|_| "a thread panicked")?);
         let threads = joined.collect::<Result<Vec<Thread>>>()?;
-        let cpu_s = (process_cpu_nanos() - cpu) as f64 / 1e9;
+        let cpu_s = (cpu_nanos(engine)? - cpu?) as f64 / 1e9;
         let mut latencies = Latencies::new();
         threads.iter().for_each(|t| latencies.add(&t.latencies));
         let first = threads.iter().map(|t| t.began).min();
@@ -185,9 +185,15 @@ fn run(engine: &dyn Engine, workload: Workload, operations: u64, threads: usize)
             elapsed_s: last.seconds_since(first),
             cpu_s,
             latencies: latencies.buckets(),
-            peak_kib: process_peak_kib().ok_or("no VmHWM in /proc/self/status")?,
+            peak_kib: process_peak_kib().ok_or("no VmHWM in /proc/self/status")?
+                + engine.server()?.memory_kib,
         })
     })
+}
+
+/// Processor time of this process, and of a server's.
+fn cpu_nanos(engine: &dyn Engine) -> Result<u64> {
+    Ok(process_cpu_nanos() + engine.server()?.cpu_nanos)
 }
 
 fn told_to_go() -> Result<()> {

@@ -9,12 +9,16 @@
 
 mod fjall;
 mod lmdb;
+mod plain;
+mod postgres;
 mod redb;
 mod rocks;
 mod sqlite;
 mod turso;
 
 use std::path::Path;
+
+use turso::Journal;
 
 /// An error, in the engine's words.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -77,6 +81,15 @@ pub trait Session {
     fn scan(&mut self, table: Table, first: u64, limit: usize, each: Each<'_>) -> Result<()>;
 }
 
+/// What a server's processes have used.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Server {
+    /// Processor time until now, in nanoseconds.
+    pub cpu_nanos: u64,
+    /// Memory now, in KiB. What several processes share counts once.
+    pub memory_kib: u64,
+}
+
 /// An open store.
 pub trait Engine: Sync {
     /// Makes a session for a thread. Called on that thread.
@@ -85,6 +98,11 @@ pub trait Engine: Sync {
     /// Checks that the store is sound, if the engine can tell: `ok`, or the fault.
     fn check(&self) -> Result<String> {
         Ok("ok".to_owned())
+    }
+
+    /// What processes of its own have used: an engine that is a server has some.
+    fn server(&self) -> Result<Server> {
+        Ok(Server::default())
     }
 }
 
@@ -107,8 +125,10 @@ enum Open {
     Lmdb,
     Redb,
     RocksDb,
+    PlainRocksDb,
     Fjall,
-    Turso,
+    Turso(Journal),
+    Postgres,
 }
 
 impl Setting {
@@ -119,9 +139,19 @@ impl Setting {
             Open::Lmdb => Box::new(lmdb::Store::open(dir)?),
             Open::Redb => Box::new(redb::Store::open(dir)?),
             Open::RocksDb => Box::new(rocks::Store::open(dir)?),
+            Open::PlainRocksDb => Box::new(plain::Store::open(dir)?),
             Open::Fjall => Box::new(fjall::Store::open(dir)?),
-            Open::Turso => Box::new(turso::Store::open(dir)?),
+            Open::Turso(journal) => Box::new(turso::Store::open(dir, journal)?),
+            Open::Postgres => Box::new(postgres::Store::open(dir)?),
         })
+    }
+
+    /// What has to be installed to run it, if it is not.
+    pub fn missing(&self) -> Option<String> {
+        match self.open {
+            Open::Postgres => postgres::missing(),
+            _ => None,
+        }
     }
 
     /// The setting with this name.
@@ -185,6 +215,12 @@ pub const SETTINGS: &[Setting] = &[
         open: Open::RocksDb,
     },
     Setting {
+        name: "rocksdb-plain",
+        durable: true,
+        settings: "DB, WriteOptions::sync; transactions of several rows under a lock",
+        open: Open::PlainRocksDb,
+    },
+    Setting {
         name: "fjall",
         durable: true,
         settings: "SingleWriterTxDatabase, PersistMode::SyncData",
@@ -194,7 +230,19 @@ pub const SETTINGS: &[Setting] = &[
         name: "turso",
         durable: true,
         settings: "its WAL, synchronous=full",
-        open: Open::Turso,
+        open: Open::Turso(Journal::Wal),
+    },
+    Setting {
+        name: "turso-mvcc",
+        durable: true,
+        settings: "journal_mode=mvcc, BEGIN CONCURRENT, synchronous=full",
+        open: Open::Turso(Journal::Mvcc),
+    },
+    Setting {
+        name: "postgres",
+        durable: true,
+        settings: "a server's defaults: synchronous_commit=on, READ COMMITTED, FOR UPDATE",
+        open: Open::Postgres,
     },
 ];
 

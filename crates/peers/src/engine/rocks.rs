@@ -1,14 +1,59 @@
 //! RocksDB: a log-structured merge tree. `TransactionDB` locks the keys that a transaction changes.
-//! So transactions on different rows commit at the same time and share the log's flush.
+//! So transactions on different rows commit at the same time and share the log's flush. A plain `DB` has
+//! no transactions, only batches of writes: see [`super::plain`].
 
 use std::path::Path;
 
 use rocksdb::{
-    AsColumnFamilyRef, ColumnFamilyDescriptor, DBCompressionType, ErrorKind, Options, ReadOptions,
-    TransactionDB, TransactionDBOptions, TransactionOptions, WriteOptions,
+    AsColumnFamilyRef, ColumnFamilyDescriptor, DBAccess, DBCompressionType,
+    DBRawIteratorWithThreadMode, ErrorKind, Options, TransactionDB, TransactionDBOptions,
+    TransactionOptions, WriteOptions,
 };
 
 use super::{Body, Each, Engine, Result, Session, Table, Transaction, number};
+
+/// The options of a store.
+pub fn options() -> Options {
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.create_missing_column_families(true);
+    options
+}
+
+/// Its column families, one for each table.
+pub fn families() -> [ColumnFamilyDescriptor; 3] {
+    Table::ALL.map(|table| {
+        let mut options = Options::default();
+        // The same as fjall's. RocksDB's default is Snappy, if it is built in.
+        options.set_compression_type(DBCompressionType::Lz4);
+        ColumnFamilyDescriptor::new(table.name(), options)
+    })
+}
+
+/// How a commit is written, so that it is durable when the call returns.
+pub fn durable() -> WriteOptions {
+    let mut durable = WriteOptions::default();
+    durable.set_sync(true);
+    durable
+}
+
+/// The rows of a scan.
+pub fn rows<D: DBAccess>(
+    mut rows: DBRawIteratorWithThreadMode<'_, D>,
+    first: u64,
+    limit: usize,
+    each: Each<'_>,
+) -> Result<()> {
+    rows.seek(first.to_be_bytes());
+    for _ in 0..limit {
+        let Some((key, value)) = rows.item() else {
+            break;
+        };
+        each(number(key)?, value)?;
+        rows.next();
+    }
+    Ok(rows.status()?)
+}
 
 /// A store.
 pub struct Store(TransactionDB);
@@ -16,17 +61,8 @@ pub struct Store(TransactionDB);
 impl Store {
     /// Opens the store in `dir`.
     pub fn open(dir: &Path) -> Result<Self> {
-        let mut options = Options::default();
-        options.create_if_missing(true);
-        options.create_missing_column_families(true);
-        let families = Table::ALL.map(|table| {
-            let mut options = Options::default();
-            // The same as fjall's. RocksDB's default is Snappy, if it is built in.
-            options.set_compression_type(DBCompressionType::Lz4);
-            ColumnFamilyDescriptor::new(table.name(), options)
-        });
         let transactions = TransactionDBOptions::default();
-        let store = TransactionDB::open_cf_descriptors(&options, &transactions, dir, families)?;
+        let store = TransactionDB::open_cf_descriptors(&options(), &transactions, dir, families())?;
         Ok(Self(store))
     }
 
@@ -38,11 +74,9 @@ impl Store {
 
 impl Engine for Store {
     fn session(&self) -> Result<Box<dyn Session + '_>> {
-        let mut durable = WriteOptions::default();
-        durable.set_sync(true);
         Ok(Box::new(Seat {
             store: self,
-            durable,
+            durable: durable(),
         }))
     }
 }
@@ -113,16 +147,6 @@ impl Session for Seat<'_> {
 
     fn scan(&mut self, table: Table, first: u64, limit: usize, each: Each<'_>) -> Result<()> {
         let family = self.store.family(table)?;
-        let options = ReadOptions::default();
-        let mut rows = self.store.0.raw_iterator_cf_opt(&family, options);
-        rows.seek(first.to_be_bytes());
-        for _ in 0..limit {
-            let Some((key, value)) = rows.item() else {
-                break;
-            };
-            each(number(key)?, value)?;
-            rows.next();
-        }
-        Ok(rows.status()?)
+        rows(self.store.0.raw_iterator_cf(&family), first, limit, each)
     }
 }

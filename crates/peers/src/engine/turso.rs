@@ -1,5 +1,6 @@
 //! Turso's engine: SQLite's file format and SQL, rewritten in Rust, with a write-ahead log and one
-//! writer at a time.
+//! writer at a time. With MVCC it has a log of rows instead. Transactions then run at the same time,
+//! and the later one of two that change the same row is aborted.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,16 +14,28 @@ use super::{Body, Each, Engine, Result, Session, Table, Transaction};
 /// The same as for connections to SQLite.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// How commits are logged, and writers kept apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Journal {
+    /// SQLite's write-ahead log.
+    Wal,
+    /// Turso's log of rows.
+    Mvcc,
+}
+
 /// A database file.
-pub struct Store(Database);
+pub struct Store {
+    database: Database,
+    journal: Journal,
+}
 
 impl Store {
     /// Opens `dir/test.db`.
-    pub fn open(dir: &Path) -> Result<Self> {
+    pub fn open(dir: &Path, journal: Journal) -> Result<Self> {
         let path = dir.join("test.db");
         let path = path.to_str().ok_or("a path that is no text")?;
         let database = block_on(Builder::new_local(path).build())?;
-        let store = Self(database);
+        let store = Self { database, journal };
         let connection = store.connect()?;
         for table in Table::ALL {
             block_on(connection.execute(create(table), ()))?;
@@ -31,8 +44,11 @@ impl Store {
     }
 
     fn connect(&self) -> Result<Connection> {
-        let connection = self.0.connect()?;
+        let connection = self.database.connect()?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
+        if self.journal == Journal::Mvcc {
+            block_on(connection.pragma_update("journal_mode", "'mvcc'"))?;
+        }
         block_on(connection.pragma_update("synchronous", "full"))?;
         Ok(connection)
     }
@@ -40,7 +56,13 @@ impl Store {
 
 impl Engine for Store {
     fn session(&self) -> Result<Box<dyn Session + '_>> {
-        Ok(Box::new(Seat(self.connect()?)))
+        Ok(Box::new(Seat {
+            connection: self.connect()?,
+            begin: match self.journal {
+                Journal::Wal => "BEGIN IMMEDIATE",
+                Journal::Mvcc => "BEGIN CONCURRENT",
+            },
+        }))
     }
 
     fn check(&self) -> Result<String> {
@@ -57,7 +79,10 @@ impl Engine for Store {
 }
 
 /// A connection.
-struct Seat(Connection);
+struct Seat {
+    connection: Connection,
+    begin: &'static str,
+}
 
 async fn put(connection: &Connection, table: Table, key: u64, value: &[u8]) -> Result<()> {
     let mut statement = connection.prepare_cached(statements(table).put).await?;
@@ -99,15 +124,19 @@ impl Transaction for Open<'_> {
     }
 }
 
-/// Whether a statement only lost the race for a lock.
+/// Whether a statement only lost the race for a lock or a row.
 fn busy(error: &super::Error) -> bool {
-    let error = error.downcast_ref::<Error>();
-    matches!(error, Some(Error::Busy(_) | Error::BusySnapshot(_)))
+    match error.downcast_ref::<Error>() {
+        Some(Error::Busy(_) | Error::BusySnapshot(_)) => true,
+        // It has no kind of its own.
+        Some(Error::Error(message)) => message.contains("conflict"),
+        _ => false,
+    }
 }
 
 impl Session for Seat {
     fn write(&mut self, body: Body<'_>) -> Result<()> {
-        let connection = &self.0;
+        let connection = &self.connection;
         let run = |sql: &'static str| -> Result<()> {
             block_on(async {
                 let mut statement = connection.prepare_cached(sql).await?;
@@ -116,7 +145,7 @@ impl Session for Seat {
             })
         };
         loop {
-            let done = run("BEGIN IMMEDIATE")
+            let done = run(self.begin)
                 .and_then(|()| body(&mut Open(connection)))
                 .and_then(|()| run("COMMIT"));
             match done {
@@ -135,7 +164,7 @@ impl Session for Seat {
 
     fn put(&mut self, table: Table, key: u64, value: &[u8]) -> Result<()> {
         loop {
-            match block_on(put(&self.0, table, key, value)) {
+            match block_on(put(&self.connection, table, key, value)) {
                 Err(error) if busy(&error) => {}
                 other => return other,
             }
@@ -143,12 +172,15 @@ impl Session for Seat {
     }
 
     fn get(&mut self, table: Table, key: u64) -> Result<Option<Vec<u8>>> {
-        block_on(get(&self.0, table, key))
+        block_on(get(&self.connection, table, key))
     }
 
     fn scan(&mut self, table: Table, first: u64, limit: usize, each: Each<'_>) -> Result<()> {
         block_on(async {
-            let mut statement = self.0.prepare_cached(statements(table).scan).await?;
+            let mut statement = self
+                .connection
+                .prepare_cached(statements(table).scan)
+                .await?;
             let limit = i64::try_from(limit).unwrap_or(i64::MAX);
             let values = [Value::Integer(first.cast_signed()), Value::Integer(limit)];
             let mut rows = statement.query(values).await?;
