@@ -81,12 +81,12 @@ pub trait Session {
     fn scan(&mut self, table: Table, first: u64, limit: usize, each: Each<'_>) -> Result<()>;
 }
 
-/// What a server's processes have used.
+/// Use of resources by the processes of a server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Server {
     /// Processor time until now, in nanoseconds.
     pub cpu_nanos: u64,
-    /// Memory now, in KiB. What several processes share counts once.
+    /// Memory now, in KiB. Pages that several processes share count once.
     pub memory_kib: u64,
 }
 
@@ -100,7 +100,7 @@ pub trait Engine: Sync {
         Ok("ok".to_owned())
     }
 
-    /// What processes of its own have used: an engine that is a server has some.
+    /// The use of resources by other processes than this one, if the engine is a server.
     fn server(&self) -> Result<Server> {
         Ok(Server::default())
     }
@@ -146,7 +146,7 @@ impl Setting {
         })
     }
 
-    /// What has to be installed to run it, if it is not.
+    /// The advice to install the engine, if that is necessary.
     pub fn missing(&self) -> Option<String> {
         match self.open {
             Open::Postgres => postgres::missing(),

@@ -1,6 +1,6 @@
 //! RocksDB without transactions. A row is written without a lock, and such writes share the log's flush.
-//! A transaction is a batch of writes that the application excludes others from, by a lock of its own:
-//! so it does not share a flush.
+//! A transaction of several rows is a batch of writes. A lock of the application excludes other
+//! writers, so it does not share a flush.
 
 use std::path::Path;
 use std::sync::Mutex;

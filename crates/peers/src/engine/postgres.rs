@@ -66,7 +66,7 @@ impl Store {
     }
 }
 
-/// What has to be installed, if it is not.
+/// The advice to install it, if that is necessary.
 pub fn missing() -> Option<String> {
     programs().err().map(|error| error.to_string())
 }
