@@ -77,6 +77,7 @@ fn named(name: &str) -> std::result::Result<&'static Setting, String> {
 }
 
 fn main() -> ExitCode {
+    lsmvbt_sqlite::link();
     let cli = Cli::parse();
     let done = match cli.command {
         Some(Command::Worker) => worker::main().map(|()| ExitCode::SUCCESS),

@@ -196,6 +196,16 @@ pub const SETTINGS: &[Setting] = &[
         "onewrite",
         "journal_mode=onewrite, synchronous=full",
     ),
+    sqlite(
+        "lsmvbt",
+        "lsmvbt:torn=double",
+        "SQLite on LS-MVBT, lsmvbt_torn=double, synchronous=full",
+    ),
+    sqlite(
+        "lsmvbt-trust",
+        "lsmvbt:torn=trust",
+        "the same with lsmvbt_torn=trust: for devices that never tear a page",
+    ),
     Setting {
         name: "lmdb",
         durable: true,
