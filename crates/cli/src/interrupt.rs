@@ -20,6 +20,11 @@ pub fn requested() -> &'static AtomicBool {
     &REQUESTED
 }
 
+/// Forgets the request, so that the next signal is one more.
+pub fn withdraw() {
+    REQUESTED.store(false, Ordering::SeqCst);
+}
+
 /// Whether the user has asked to stop.
 pub fn is_requested() -> bool {
     REQUESTED.load(Ordering::SeqCst)

@@ -1,20 +1,24 @@
 //! Makes devices, and opens them from their files.
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use onewrite_flash::ftl::saved::{load, save};
 use onewrite_flash::ftl::{Config, CopiesGo, FlushWrites, Ftl, FtlError, MapGoes, Recovery};
+use onewrite_flash::nand::saved::MAX_BYTES;
 use onewrite_flash::nand::timing::Timing;
 use onewrite_flash::nand::{Geometry, Nand};
 use onewrite_flash::used::UseUp;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, flock, statvfs};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::choices::Choices;
-use crate::Outcome;
+use crate::{Outcome, interrupt, say};
 
 /// A number between bounds.
 pub fn within(value: &str, least: u32, most: u32) -> Result<u32, String> {
@@ -44,7 +48,7 @@ pub struct CreateArgs {
 #[derive(clap::Args, Clone, Debug)]
 pub struct Shape {
     /// Size of the NAND, in MiB
-    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(16..=131_072))]
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(16..=65_536))]
     mib: u32,
 
     /// Size for the host, in MiB; the NAND is then as large as that and --spare take
@@ -196,6 +200,13 @@ impl Shape {
         let (geometry, config) = made.map_err(|error| {
             format!("{error}; give it more --mib, fewer --channels and --ways or a smaller --table")
         })?;
+        if geometry.bytes() > MAX_BYTES {
+            return Err(format!(
+                "a NAND of {} MiB: the most is {} MiB, because memory holds it; give it less --mib or --host-mib",
+                geometry.bytes() >> 20,
+                MAX_BYTES >> 20
+            ));
+        }
         Ok((self.choices.nand(geometry, timing)?, config))
     }
 }
@@ -238,27 +249,97 @@ pub struct Held(#[expect(dead_code, reason = "the lock ends with the descriptor"
 
 /// Opens a device from its file.
 pub fn open(file: &Path) -> Result<(Ftl, Recovery, Held), String> {
-    let failed = |error: std::io::Error| format!("cannot open {}: {error}", file.display());
-    let held = File::open(file).map_err(failed)?;
-    match flock(&held, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => {
-            return Err(format!("{} is in use by another process", file.display()));
-        }
-        Err(error) => return Err(failed(error.into())),
-    }
+    let held = hold(file)?;
     let (nand, config) = load(file).map_err(|error| error.to_string())?;
     let (ftl, recovery) =
         Ftl::open(nand, config).map_err(|error| format!("{}: {error}", file.display()))?;
-    Ok((ftl, recovery, Held(held)))
+    Ok((ftl, recovery, held))
+}
+
+fn hold(file: &Path) -> Result<Held, String> {
+    let failed = |error: std::io::Error| format!("cannot open {}: {error}", file.display());
+    loop {
+        let held = File::open(file).map_err(failed)?;
+        match flock(&held, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                return Err(format!("{} is in use by another process", file.display()));
+            }
+            Err(error) => return Err(failed(error.into())),
+        }
+        // Another process may have written the device back in between: into a new file.
+        let (held_one, named) = (held.metadata(), fs::metadata(file));
+        let (held_one, named) = (held_one.map_err(failed)?, named.map_err(failed)?);
+        if (held_one.dev(), held_one.ino()) == (named.dev(), named.ino()) {
+            return Ok(Held(held));
+        }
+    }
 }
 
 /// Writes a device back into its file, and releases the file.
 pub fn close(file: &Path, ftl: Ftl, _held: Held) -> Result<(), String> {
+    let (nand, config) = at_rest(ftl);
+    save(file, &nand, &config).map_err(|error| error.to_string())
+}
+
+fn at_rest(ftl: Ftl) -> (Nand, Config) {
     let config = *ftl.config();
     let mut nand = ftl.into_nand();
     nand.faults.power_off_after = None;
     nand.wait();
     nand.power_on();
-    save(file, &nand, &config).map_err(|error| error.to_string())
+    (nand, config)
+}
+
+/// Refuses if the file system has less room than the device's file takes. It is written back into a new
+/// file.
+pub fn check_room(file: &Path) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("cannot open {}: {error}", file.display());
+    let real = fs::canonicalize(file).map_err(failed)?;
+    let needed = fs::metadata(&real).map_err(failed)?.len();
+    let space = statvfs(&real).map_err(|error| failed(error.into()))?;
+    let room = space.f_bfree.saturating_mul(space.f_frsize);
+    // A file system without a limit counts no blocks.
+    match space.f_blocks > 0 && room < needed {
+        true => Err(format!(
+            "{}: {room} bytes are left on its file system. The device is written back into a new file, which \
+             takes {needed} bytes at least: free some room first",
+            file.display()
+        )),
+        false => Ok(()),
+    }
+}
+
+/// How often a device that cannot be written back is tried again.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// As [`close`], for a device whose new content is only in this process's memory. If it cannot be
+/// written, this says why, and tries again until the user stops the command once more.
+pub fn close_patiently(file: &Path, ftl: Ftl, _held: Held) -> Result<(), String> {
+    let (nand, config) = at_rest(ftl);
+    let mut said = String::new();
+    interrupt::withdraw();
+    loop {
+        let Err(error) = save(file, &nand, &config) else {
+            return Ok(());
+        };
+        let error = error.to_string();
+        if interrupt::is_requested() {
+            return Err(format!(
+                "{error}: given up. {} is as it was before the mount; all that was written since is lost",
+                file.display()
+            ));
+        }
+        if error != said {
+            say(format_args!(
+                "onewrite: {error}. The device is in this process's memory only. It is tried every second: \
+                 make it possible, or stop this once more to give up what was written"
+            ));
+            said = error;
+        }
+        let until = Instant::now() + AGAIN_AFTER;
+        while Instant::now() < until && !interrupt::is_requested() {
+            sleep(Duration::from_millis(20));
+        }
+    }
 }

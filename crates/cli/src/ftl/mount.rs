@@ -15,7 +15,7 @@ use onewrite_flash::used::{Until, UseUp};
 use onewrite_iotrace::scratch::{private_mounts, unmount_within};
 
 use super::{device, inspect};
-use crate::{Outcome, interrupt};
+use crate::{Outcome, interrupt, say};
 
 /// The options of `onewrite ftl mount`.
 #[derive(clap::Args, Debug)]
@@ -70,6 +70,7 @@ pub fn run(args: &Args) -> Outcome {
     }
     interrupt::install()?;
     let (mut ftl, recovery, held) = device::open(&args.file)?;
+    device::check_room(&args.file)?;
     if let Some(operations) = args.cut_after {
         ftl.nand_mut().faults.power_off_after = Some(operations);
     }
@@ -82,8 +83,17 @@ pub fn run(args: &Args) -> Outcome {
     }
     // Even after an error, the device has everything that was committed, and the device is in this
     // process's memory.
-    device::close(&args.file, ftl, held)?;
-    ended.map(|()| ExitCode::SUCCESS)
+    let closed = match args.orders {
+        true => device::close(&args.file, ftl, held),
+        false => device::close_patiently(&args.file, ftl, held),
+    };
+    let mut code = ExitCode::SUCCESS;
+    // A signal is how a mount ends, so it explains no error.
+    for error in [ended, closed].into_iter().filter_map(Result::err) {
+        say(format_args!("onewrite: {error}"));
+        code = ExitCode::FAILURE;
+    }
+    Ok(code)
 }
 
 /// The mounted device, as orders see it.

@@ -1,7 +1,7 @@
 //! `onewrite ftl` itself: devices made, inspected, replayed, cut, and mounted again.
 
 use crate::common::{onewrite, path, text};
-use crate::support::{Mounted, can_run, count};
+use crate::support::{Mounted, Unattended, can_run, count};
 
 #[test]
 fn devices_are_made_inspected_replayed_and_cut() {
@@ -51,6 +51,65 @@ fn devices_are_made_inspected_replayed_and_cut() {
         text(&refused.stderr).contains("no saved flash device"),
         "{refused:?}"
     );
+}
+
+/// Ends a mount whose device cannot be written back, as it is interrupted. Returns it, and what it says.
+fn stopped_but_stuck(mounted: &Unattended) -> String {
+    std::fs::create_dir(mounted.new_file()).unwrap();
+    mounted.interrupt();
+    mounted.said("in this process's memory only")
+}
+
+#[test]
+fn a_device_that_cannot_be_written_back_is_not_lost() {
+    if !can_run() {
+        return;
+    }
+    let mut mounted = Unattended::new();
+    std::fs::write(mounted.files().join("a"), "committed").unwrap();
+    let said = stopped_but_stuck(&mounted);
+    assert!(said.contains("Is a directory"), "{said}");
+    assert!(mounted.is_running());
+    std::fs::remove_dir(mounted.new_file()).unwrap();
+    assert!(mounted.ended().success());
+    let mounted = mounted.mount_again();
+    let read = std::fs::read_to_string(mounted.files().join("a")).unwrap();
+    assert_eq!(read, "committed");
+}
+
+#[test]
+fn a_device_that_is_given_up_is_as_it_was_and_the_error_is_shown() {
+    if !can_run() {
+        return;
+    }
+    let mut mounted = Unattended::new();
+    std::fs::write(mounted.files().join("a"), "committed").unwrap();
+    stopped_but_stuck(&mounted);
+    mounted.interrupt();
+    assert_eq!(mounted.ended().code(), Some(1));
+    let said = mounted.said("given up");
+    assert!(said.contains("Is a directory"), "{said}");
+    std::fs::remove_dir(mounted.new_file()).unwrap();
+    let mounted = mounted.mount_again();
+    assert!(!mounted.files().join("a").exists());
+}
+
+#[test]
+fn a_device_larger_than_memory_may_be_is_refused_before_it_is_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.device");
+    let shape = [
+        "--host-mib",
+        "60000",
+        "--page-size",
+        "65536",
+        "--full",
+        "90",
+    ];
+    let refused = onewrite("ftl", &[&["create", path(&file)], &shape[..]].concat());
+    let said = text(&refused.stderr);
+    assert!(said.contains("the most is 65536 MiB"), "{said}");
+    assert!(!file.exists());
 }
 
 /// A process has a database open when the mount ends.

@@ -25,6 +25,101 @@ pub fn can_run() -> bool {
     can
 }
 
+/// Transactional files as a user mounts them, ended by a signal.
+pub struct Unattended {
+    child: Child,
+    dir: TempDir,
+}
+
+impl Unattended {
+    pub fn new() -> Self {
+        Self::on(new_device(&[]))
+    }
+
+    fn on(dir: TempDir) -> Self {
+        let said = std::fs::File::create(dir.path().join("said")).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_onewrite"))
+            .args(["ftl", "mount"])
+            .args([dir.path().join(DEVICE), dir.path().join(FILES)])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(said)
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        output.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        // It prints a report at the end.
+        std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
+        Self { child, dir }
+    }
+
+    pub fn files(&self) -> PathBuf {
+        self.dir.path().join(FILES)
+    }
+
+    /// The file that it writes the device to, before it takes the place of the old one.
+    pub fn new_file(&self) -> PathBuf {
+        let name = format!("{DEVICE}.{}.new", self.child.id());
+        self.dir.path().join(name)
+    }
+
+    pub fn interrupt(&self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    }
+
+    /// What it has said, once that has this text.
+    pub fn said(&self, text: &str) -> String {
+        for _ in 0..600 {
+            let said = std::fs::read_to_string(self.dir.path().join("said")).unwrap();
+            if said.contains(text) {
+                return said;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        panic!("it does not say {text:?}");
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    pub fn ended(&mut self) -> std::process::ExitStatus {
+        self.child.wait().unwrap()
+    }
+
+    pub fn mount_again(mut self) -> Self {
+        assert!(!self.is_running());
+        let empty = tempfile::tempdir().unwrap();
+        Self::on(std::mem::replace(&mut self.dir, empty))
+    }
+}
+
+impl Drop for Unattended {
+    fn drop(&mut self) {
+        if self.is_running() {
+            self.interrupt();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// A directory with a device, and with a mount point.
+fn new_device(shape: &[&str]) -> TempDir {
+    let dir = tempfile::Builder::new()
+        .prefix("onewrite-ftl-")
+        .tempdir()
+        .unwrap();
+    let file = dir.path().join(DEVICE);
+    let usual = ["create", path(&file), "--mib", "192", "--channels", "2"];
+    let made = onewrite("ftl", &[&usual[..], shape].concat());
+    assert!(made.status.success(), "{made:?}");
+    std::fs::create_dir(dir.path().join(FILES)).unwrap();
+    dir
+}
+
 /// Transactional files, answered by another process that obeys orders.
 pub struct Mounted {
     child: Child,
@@ -39,16 +134,7 @@ impl Mounted {
     }
 
     pub fn with(shape: &[&str]) -> Self {
-        let dir = tempfile::Builder::new()
-            .prefix("onewrite-ftl-")
-            .tempdir()
-            .unwrap();
-        let file = dir.path().join(DEVICE);
-        let usual = ["create", path(&file), "--mib", "192", "--channels", "2"];
-        let made = onewrite("ftl", &[&usual[..], shape].concat());
-        assert!(made.status.success(), "{made:?}");
-        std::fs::create_dir(dir.path().join(FILES)).unwrap();
-        Self::on(dir)
+        Self::on(new_device(shape))
     }
 
     /// On an existing device.

@@ -14,8 +14,9 @@
 //! Version 4 lacks the NAND's choices, and version 3 all choices. Version 2 also lacks the place of
 //! the map, which goes to one die; version 1 also lacks that of copies, which go to separate blocks.
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs::{self, File, Metadata};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
 use super::{CollectsBy, Config, CopiesGo, FlushWrites, MapGoes, Scrub};
@@ -28,12 +29,70 @@ const VERSION: u32 = 5;
 /// More choices in a file are from a newer program.
 const CHOICES: usize = 5;
 
-/// Writes a device into a file, whole or not at all.
+/// Writes a device into a file, whole or not at all. It first writes a new file next to it, so there has
+/// to be room for both. Where `path` is a symbolic link, the file behind it is replaced. Mode and owner
+/// stay.
 ///
 /// # Errors
-/// If the file cannot be written.
+/// If the file cannot be written. It is then as it was.
 pub fn save(path: &Path, nand: &Nand, config: &Config) -> Result<(), Error> {
-    let mut bytes = MAGIC.to_vec();
+    let old = match fs::canonicalize(path) {
+        Ok(file) => {
+            let metadata = fs::metadata(&file).map_err(Error::io("read", &file))?;
+            Some((file, metadata))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(Error::io("find", path)(error)),
+    };
+    let path = old.as_ref().map_or(path, |(file, _)| file);
+    let mut new = path.as_os_str().to_owned();
+    new.push(format!(".{}.new", std::process::id()));
+    let new = PathBuf::from(new);
+    // A process with this number may have been killed here, and have left one.
+    let file = File::create(&new).map_err(Error::io("create", &new))?;
+    let written = keep_access(&file, old.as_ref().map(|(_, metadata)| metadata))
+        .and_then(|()| write(file, nand, config))
+        .and_then(|()| fs::rename(&new, path));
+    if written.is_err() {
+        // The rest of it is useless.
+        let _ = fs::remove_file(&new);
+    }
+    written.map_err(Error::io("write", &new))?;
+    let parent = path.parent().filter(|parent| *parent != Path::new(""));
+    let parent = parent.unwrap_or(Path::new("."));
+    File::open(parent)
+        .and_then(|directory| directory.sync_all())
+        .map_err(Error::io("sync", parent))
+}
+
+/// Gives a new file the mode and the owner of the one that it replaces.
+fn keep_access(new: &File, old: Option<&Metadata>) -> io::Result<()> {
+    let Some(old) = old else { return Ok(()) };
+    let is_anothers = (old.uid(), old.gid()) != (new.metadata()?.uid(), new.metadata()?.gid());
+    if is_anothers {
+        fchown(new, Some(old.uid()), Some(old.gid()))?;
+    }
+    new.set_permissions(old.permissions())
+}
+
+/// Writes a device's bytes, and flushes them.
+fn write(file: File, nand: &Nand, config: &Config) -> io::Result<()> {
+    let mut out = Summed {
+        to: BufWriter::with_capacity(1 << 20, file),
+        crc: 0,
+    };
+    encode(nand, config, &mut out)?;
+    let crc = out.crc.to_be_bytes();
+    out.to.write_all(&crc)?;
+    out.to
+        .into_inner()
+        .map_err(|error| error.into_error())?
+        .sync_all()
+}
+
+/// Writes all but the checksum.
+fn encode(nand: &Nand, config: &Config, out: &mut impl Write) -> io::Result<()> {
+    out.write_all(MAGIC)?;
     let words = [
         VERSION,
         config.logical_pages,
@@ -56,28 +115,29 @@ pub fn save(path: &Path, nand: &Nand, config: &Config) -> Result<(), Error> {
         },
     ];
     let choices = choices(config);
-    let words = words.iter().chain([&(CHOICES as u32)]).chain(&choices);
-    words.for_each(|word| bytes.extend(word.to_be_bytes()));
-    nand.encode(&mut bytes);
-    nand.encode_choices(&mut bytes);
-    let crc = crc32c::crc32c(&bytes);
-    bytes.extend(crc.to_be_bytes());
-    let mut new = path.as_os_str().to_owned();
-    new.push(format!(".{}.new", std::process::id()));
-    let new = PathBuf::from(new);
-    let mut file = File::create_new(&new).map_err(Error::io("create", &new))?;
-    let written = file.write_all(&bytes).and_then(|()| file.sync_all());
-    let renamed = written.and_then(|()| fs::rename(&new, path));
-    if renamed.is_err() {
-        // The rest of it is useless.
-        let _ = fs::remove_file(&new);
+    for word in words.iter().chain([&(CHOICES as u32)]).chain(&choices) {
+        out.write_all(&word.to_be_bytes())?;
     }
-    renamed.map_err(Error::io("write", &new))?;
-    let parent = path.parent().filter(|parent| *parent != Path::new(""));
-    let parent = parent.unwrap_or(Path::new("."));
-    File::open(parent)
-        .and_then(|directory| directory.sync_all())
-        .map_err(Error::io("sync", parent))
+    nand.encode(out)?;
+    nand.encode_choices(out)
+}
+
+/// Keeps the CRC-32C of what goes through it.
+struct Summed<W> {
+    to: W,
+    crc: u32,
+}
+
+impl<W: Write> Write for Summed<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.to.write(bytes)?;
+        self.crc = crc32c::crc32c_append(self.crc, &bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
 }
 
 /// Reads a device from a file.
@@ -180,6 +240,7 @@ mod tests {
     use crate::ftl::{Ftl, Lpn};
     use crate::nand::timing::Timing;
     use crate::nand::{BitErrors, BlockNo, Geometry};
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_device_that_was_saved_is_loaded_and_no_byte_may_differ() {
@@ -216,11 +277,11 @@ mod tests {
         assert_eq!(loaded.operations(), nand.operations());
         assert!(loaded.is_bad(BlockNo(47)));
         let (mut before, mut after) = (Vec::new(), Vec::new());
-        nand.encode_choices(&mut before);
-        loaded.encode_choices(&mut after);
+        nand.encode_choices(&mut before).unwrap();
+        loaded.encode_choices(&mut after).unwrap();
         assert!(before == after && before.len() == 30 + 12 * 48);
         let (mut pairs, mut bytes) = (loaded.clone().with_pairs().unwrap(), Vec::new());
-        pairs.encode_choices(&mut bytes);
+        pairs.encode_choices(&mut bytes).unwrap();
         pairs = loaded.clone();
         pairs.decode_choices(&mut &bytes[..]).unwrap();
         assert!(pairs.has_pairs() && !loaded.has_pairs());
@@ -254,5 +315,52 @@ mod tests {
             assert!(decode(&damaged).is_err(), "byte {at}");
             assert!(decode(&bytes[..at]).is_err(), "{at} bytes");
         }
+    }
+
+    #[test]
+    fn a_link_stays_a_link_and_the_file_behind_it_keeps_its_mode() {
+        let (nand, config) = small();
+        let dir = tempfile::tempdir().unwrap();
+        let (real, link) = (dir.path().join("real"), dir.path().join("link"));
+        save(&real, &nand, &config).unwrap();
+        fs::set_permissions(&real, fs::Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let before = fs::metadata(&real).unwrap().ino();
+        // One that was killed had the same number.
+        let left = dir.path().join(format!("real.{}.new", std::process::id()));
+        fs::write(&left, "the beginning of one").unwrap();
+        save(&link, &nand, &config).unwrap();
+        let after = fs::metadata(&real).unwrap();
+        assert_ne!(after.ino(), before, "it was written");
+        assert_eq!(after.mode() & 0o777, 0o600);
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert!(!left.exists());
+        load(&link).unwrap();
+    }
+
+    #[test]
+    fn a_save_that_fails_leaves_the_file_as_it_was() {
+        let (nand, config) = small();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.device");
+        save(&path, &nand, &config).unwrap();
+        let before = fs::read(&path).unwrap();
+        // The new file would have this name.
+        let new = dir
+            .path()
+            .join(format!("a.device.{}.new", std::process::id()));
+        fs::create_dir(&new).unwrap();
+        assert!(save(&path, &nand, &config).is_err());
+        assert!(before == fs::read(&path).unwrap());
+    }
+
+    fn small() -> (Nand, Config) {
+        let geometry = Geometry {
+            page_bytes: 128,
+            pages_per_block: 8,
+            ..Geometry::openssd(48)
+        };
+        let nand = Nand::new(geometry, Timing::built_in("tlc").unwrap()).unwrap();
+        (nand, Config::new(40))
     }
 }

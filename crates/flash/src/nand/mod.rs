@@ -29,7 +29,7 @@ mod faults;
 mod filled;
 mod geometry;
 pub(crate) mod pairs;
-pub(crate) mod saved;
+pub mod saved;
 pub mod timing;
 
 use std::sync::Arc;

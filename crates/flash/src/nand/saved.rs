@@ -15,6 +15,7 @@
 //! are bit errors, then come the bits that are corrected (4), the rates for each erase, read and day
 //! (8 each, IEEE 754), and of each block its reads (4) and the time of its first page in ns (8).
 
+use std::io::{self, Write};
 use std::sync::Arc;
 
 use super::block::{Block, OOB_BYTES, Page};
@@ -26,11 +27,14 @@ use super::{BitErrors, Faults, Geometry, Last, Nand, Operations};
 /// Longer texts in a file are invalid.
 const MAX_TEXT: u32 = 64 << 10;
 /// The most bytes that a device may have: memory holds it.
-const MAX_BYTES: u64 = 64 << 30;
+pub const MAX_BYTES: u64 = 64 << 30;
 
 impl Nand {
-    /// All of it, as bytes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    /// Writes all of it.
+    ///
+    /// # Errors
+    /// That of `out`.
+    pub fn encode(&self, out: &mut impl Write) -> io::Result<()> {
         let Geometry {
             page_bytes,
             pages_per_block,
@@ -47,7 +51,9 @@ impl Nand {
             dies_per_channel,
             channels,
         ];
-        sizes.iter().for_each(|size| out.extend(size.to_be_bytes()));
+        for size in sizes {
+            out.write_all(&size.to_be_bytes())?;
+        }
         let timing = &self.timing;
         for time in [
             timing.read_us,
@@ -55,14 +61,14 @@ impl Nand {
             timing.erase_us,
             timing.transfer_mb_per_s,
         ] {
-            out.extend(time.to_be_bytes());
+            out.write_all(&time.to_be_bytes())?;
         }
-        out.extend(timing.endurance.to_be_bytes());
+        out.write_all(&timing.endurance.to_be_bytes())?;
         let texts = [&timing.description].into_iter().chain(&timing.sources);
-        out.extend((1 + timing.sources.len() as u32).to_be_bytes());
+        out.write_all(&(1 + timing.sources.len() as u32).to_be_bytes())?;
         for text in texts {
-            out.extend((text.len() as u32).to_be_bytes());
-            out.extend(text.as_bytes());
+            out.write_all(&(text.len() as u32).to_be_bytes())?;
+            out.write_all(text.as_bytes())?;
         }
         let Operations {
             reads,
@@ -71,9 +77,9 @@ impl Nand {
             failures,
         } = self.operations;
         for count in [self.clock.now().0, reads, programs, erases, failures] {
-            out.extend(count.to_be_bytes());
+            out.write_all(&count.to_be_bytes())?;
         }
-        self.blocks.iter().for_each(|block| block.encode(out));
+        self.blocks.iter().try_for_each(|block| block.encode(out))
     }
 
     /// Takes a NAND from the start of `bytes`; its dies are idle.
@@ -143,21 +149,27 @@ impl Nand {
 }
 
 impl Nand {
-    /// The parts by choice, as bytes.
-    pub(crate) fn encode_choices(&self, out: &mut Vec<u8>) {
-        out.push(u8::from(self.has_pairs));
-        out.push(u8::from(self.bit_errors.is_some()));
+    /// Writes the parts by choice.
+    ///
+    /// # Errors
+    /// That of `out`.
+    pub(crate) fn encode_choices(&self, out: &mut impl Write) -> io::Result<()> {
+        out.write_all(&[
+            u8::from(self.has_pairs),
+            u8::from(self.bit_errors.is_some()),
+        ])?;
         let Some(errors) = &self.bit_errors else {
-            return;
+            return Ok(());
         };
-        out.extend(errors.corrects.to_be_bytes());
+        out.write_all(&errors.corrects.to_be_bytes())?;
         for rate in [errors.per_erase, errors.per_read, errors.per_day] {
-            out.extend(rate.to_be_bytes());
+            out.write_all(&rate.to_be_bytes())?;
         }
         for block in &self.blocks {
-            out.extend(block.reads.to_be_bytes());
-            out.extend(block.programmed_ns.to_be_bytes());
+            out.write_all(&block.reads.to_be_bytes())?;
+            out.write_all(&block.programmed_ns.to_be_bytes())?;
         }
+        Ok(())
     }
 
     /// Takes the parts by choice from the start of `bytes`.
@@ -190,25 +202,26 @@ impl Nand {
 }
 
 impl Block {
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend(self.erases.to_be_bytes());
-        out.extend(self.next.to_be_bytes());
-        out.extend([u8::from(self.is_bad), u8::from(self.needs_erase)]);
+    fn encode(&self, out: &mut impl Write) -> io::Result<()> {
+        out.write_all(&self.erases.to_be_bytes())?;
+        out.write_all(&self.next.to_be_bytes())?;
+        out.write_all(&[u8::from(self.is_bad), u8::from(self.needs_erase)])?;
         for page in 0..self.count {
             match self.page(page) {
-                Page::Erased => out.push(0),
+                Page::Erased => out.write_all(&[0])?,
                 Page::Programmed { data, oob } => {
                     let uniform = uniform(data);
-                    out.push(if uniform.is_some() { 3 } else { 1 });
-                    out.extend(oob);
+                    out.write_all(&[if uniform.is_some() { 3 } else { 1 }])?;
+                    out.write_all(oob)?;
                     match uniform {
-                        Some(byte) => out.push(byte),
-                        None => out.extend(&**data),
+                        Some(byte) => out.write_all(&[byte])?,
+                        None => out.write_all(data)?,
                     }
                 }
-                Page::Unreadable => out.push(2),
+                Page::Unreadable => out.write_all(&[2])?,
             }
         }
+        Ok(())
     }
 
     fn decode(bytes: &mut &[u8], geometry: &Geometry, filled: &mut Filled) -> Result<Self, String> {
