@@ -263,10 +263,7 @@ impl State {
         self.waiting.arrive(ftl);
         let arrival = self.waiting.now();
         match &mut self.queue {
-            Some(queue) => {
-                let begin = queue.begin(ftl, arrival, order);
-                arrival.unwrap_or(begin)
-            }
+            Some(queue) => queue.begin(ftl, arrival, order).arrived,
             None => arrival.unwrap_or(ftl.nand().now().0),
         }
     }

@@ -21,10 +21,21 @@ use crate::nand::clock::Nanoseconds;
 pub struct Queue {
     depth: usize,
     answers: BinaryHeap<Reverse<u64>>,
+    /// The time at which the latest request arrived without a time of its own.
+    arrived: u64,
     /// The latest answer.
     latest: u64,
     /// The answer of the latest flush.
     flushed: u64,
+}
+
+/// A request that begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Begun {
+    /// When it arrived. Its latency counts from there.
+    pub arrived: u64,
+    /// When it begins: the queue has a place for it, and no flush is in its way.
+    pub begins: u64,
 }
 
 /// The order of a request among others.
@@ -43,6 +54,7 @@ impl Queue {
         Self {
             depth: depth.max(1),
             answers: BinaryHeap::new(),
+            arrived: now,
             latest: now,
             flushed: now,
         }
@@ -59,20 +71,27 @@ impl Queue {
     }
 
     /// Lets a request begin that arrived at this time; without a time it arrives when it has a
-    /// place. Returns the time at which it begins. [`Self::answer`] must follow.
-    pub fn begin(&mut self, ftl: &mut Ftl, arrival: Option<u64>, order: Order) -> u64 {
-        let mut begin = arrival.unwrap_or(0).max(self.flushed);
-        if order == Order::Flush {
-            begin = begin.max(self.latest);
-            self.answers.clear();
-        }
+    /// place. [`Self::answer`] must follow.
+    pub fn begin(&mut self, ftl: &mut Ftl, arrival: Option<u64>, order: Order) -> Begun {
+        let mut place = arrival.unwrap_or(self.arrived);
         while self.answers.len() >= self.depth
             && let Some(Reverse(answer)) = self.answers.pop()
         {
-            begin = begin.max(answer);
+            place = place.max(answer);
         }
-        ftl.nand_mut().continue_at(Nanoseconds(begin));
-        begin
+        if arrival.is_none() {
+            self.arrived = place;
+        }
+        let in_its_way = match order {
+            Order::Any => self.flushed,
+            Order::Flush => self.latest,
+        };
+        let begins = place.max(in_its_way);
+        ftl.nand_mut().continue_at(Nanoseconds(begins));
+        Begun {
+            arrived: arrival.unwrap_or(place),
+            begins,
+        }
     }
 
     /// The request that began is answered now. Returns that time.
@@ -140,7 +159,7 @@ mod tests {
         let mut ftl = ftl();
         let mut queue = Queue::new(&ftl, 8);
         let mut write = |order: Order, lpn: Option<u32>| {
-            let begin = queue.begin(&mut ftl, None, order);
+            let begin = queue.begin(&mut ftl, None, order).begins;
             match lpn {
                 Some(lpn) => ftl.write(Lpn(lpn), &[2; 4096]).unwrap(),
                 None => ftl.flush().unwrap(),
@@ -158,14 +177,40 @@ mod tests {
     }
 
     #[test]
+    fn a_request_that_waits_for_a_flush_or_before_one_has_arrived_before() {
+        let mut ftl = ftl();
+        let mut queue = Queue::new(&ftl, 3);
+        let first = queue.latest();
+        let mut begun = |order: Order| {
+            let begun = queue.begin(&mut ftl, None, order);
+            match order {
+                Order::Any => _ = ftl.read(Lpn(0)).unwrap(),
+                Order::Flush => ftl.flush().unwrap(),
+            }
+            (begun, queue.answer(&ftl, order))
+        };
+        let (_, one) = begun(Order::Any);
+        let (_, two) = begun(Order::Any);
+        let (flush, flushed) = begun(Order::Flush);
+        assert_eq!((flush.arrived, flush.begins), (first, two));
+        // The first read has left its place.
+        let (behind, _) = begun(Order::Any);
+        assert_eq!((behind.arrived, behind.begins), (one, flushed));
+    }
+
+    #[test]
     fn a_request_is_not_served_before_it_arrives() {
         let mut ftl = ftl();
         let mut queue = Queue::new(&ftl, 4);
         let at = queue.latest() + 5_000_000;
-        assert_eq!(queue.begin(&mut ftl, Some(at), Order::Any), at);
+        let begun = Begun {
+            arrived: at,
+            begins: at,
+        };
+        assert_eq!(queue.begin(&mut ftl, Some(at), Order::Any), begun);
         ftl.read(Lpn(0)).unwrap();
         let answer = queue.answer(&ftl, Order::Any);
-        assert_eq!(queue.begin(&mut ftl, Some(at), Order::Any), at);
+        assert_eq!(queue.begin(&mut ftl, Some(at), Order::Any), begun);
         ftl.read(Lpn(1)).unwrap();
         assert_eq!(queue.answer(&ftl, Order::Any), answer);
     }
