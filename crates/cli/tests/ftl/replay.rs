@@ -211,7 +211,7 @@ fn the_parts_by_choice_are_counted_and_a_queue_makes_it_faster() {
 /// collected, blocks of bookkeeping included.
 #[test]
 fn the_nands_programs_are_the_hosts_pages_the_map_and_the_moved_pages() {
-    for flush in ["nothing", "changed", "whole"] {
+    for flush in ["nothing", "changed", "journal", "whole"] {
         for copies in ["apart", "among-host"] {
             let device = Device::new(&["--flush", flush, "--copies", copies, "--channels", "2"]);
             let mut at = 1_u64;

@@ -173,6 +173,7 @@ impl Ftl {
         self.fetch_to_read(lpn)?;
         self.statistics.host_reads += 1;
         let ppn = self.map.get(lpn);
+        self.statistics.blank_reads += u64::from(ppn.is_none());
         self.read_at(lpn, ppn)
     }
 

@@ -50,6 +50,9 @@ pub struct Statistics {
     /// Pieces of the page map read for entries that were not in memory.
     #[serde(default)]
     pub map_reads: u64,
+    /// Of the pages that the host read: those that nobody had written. They take no read of the NAND.
+    #[serde(default)]
+    pub blank_reads: u64,
     /// Of the pieces written: those to make room for entries in memory.
     #[serde(default)]
     pub map_write_backs: u64,
@@ -79,6 +82,7 @@ impl Statistics {
             root_writes: self.root_writes - before.root_writes,
             multi_plane: self.multi_plane - before.multi_plane,
             map_reads: self.map_reads - before.map_reads,
+            blank_reads: self.blank_reads - before.blank_reads,
             map_write_backs: self.map_write_backs - before.map_write_backs,
         }
     }

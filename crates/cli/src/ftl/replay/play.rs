@@ -13,6 +13,10 @@ use super::formats::{Kind, Request};
 /// A request is done in parts of at most this many bytes, so that memory is bounded.
 const PART: u64 = 1 << 20;
 
+/// The most time between the first and the last request, in nanoseconds: some 100 years. The device's
+/// clock has room for six times as much.
+const LONGEST_TRACE_NS: u64 = 100 * 366 * LONGEST_NS;
+
 /// The longest distinct latency, in nanoseconds: a day.
 const LONGEST_NS: u64 = 86_400 * 1_000_000_000;
 
@@ -123,13 +127,13 @@ impl Player {
     /// Plays a request.
     ///
     /// # Errors
-    /// If the device is worn out.
+    /// If the device is worn out, or the request's time is absurd.
     pub fn play(&mut self, request: &Request) -> io::Result<()> {
         let order = match request.kind == Kind::Flush || request.flush_before {
             true => Order::Flush,
             false => Order::Any,
         };
-        let arrival = self.arrive(request.at_ns, order);
+        let arrival = self.arrive(request.at_ns, order)?;
         if request.flush_before {
             self.disk.flush()?;
         }
@@ -174,19 +178,24 @@ impl Player {
 
     /// The device's time at which a request arrives. It begins then, or when it has a place in the
     /// queue.
-    fn arrive(&mut self, at_ns: i128, order: Order) -> u64 {
+    fn arrive(&mut self, at_ns: i128, order: Order) -> io::Result<u64> {
         let (first, latest) = self.times.unwrap_or((at_ns, at_ns));
         self.moved.out_of_order += u64::from(at_ns < latest);
         let latest = latest.max(at_ns);
-        self.times = Some((first, latest));
         // `as` saturates.
-        let since = |speed: f64| ((latest - first) as f64 / speed) as u64;
-        let arrival = self
+        let since = self
             .speed
-            .map(|speed| self.begin_ns.saturating_add(since(speed)));
+            .map(|speed| ((latest - first) as f64 / speed) as u64);
+        if since.is_some_and(|since| since > LONGEST_TRACE_NS) {
+            return Err(io::Error::other(
+                "it is more than 100 years later than the first one: wrong time, or the wrong --format",
+            ));
+        }
+        self.times = Some((first, latest));
+        let arrival = since.map(|since| self.begin_ns.saturating_add(since));
         let queue = &mut self.queue;
         let begun = self.disk.with(|ftl| queue.begin(ftl, arrival, order));
-        begun.map(|begun| begun.arrived).unwrap_or_default()
+        Ok(begun.map(|begun| begun.arrived).unwrap_or_default())
     }
 
     /// A last flush, and the end.
@@ -275,6 +284,19 @@ mod tests {
         assert_eq!(played.moved.folded, 51);
         assert_eq!(played.ftl.statistics().host_reads, 0);
         assert_eq!(played.ftl.statistics().host_writes, 54);
+    }
+
+    #[test]
+    fn a_time_that_no_clock_has_is_refused_and_blank_pages_are_counted_apart() {
+        let mut timed = player(Some(1.0));
+        timed.play(&request(Kind::Read, PAGE, PAGE, 5)).unwrap();
+        let absurd = request(Kind::Read, PAGE, PAGE, i128::from(u64::MAX));
+        let refused = timed.play(&absurd).unwrap_err().to_string();
+        assert!(refused.contains("100 years"), "{refused}");
+        // Page 0 was written by the set-up, page 1 was not.
+        timed.play(&request(Kind::Read, 0, PAGE, 6)).unwrap();
+        let statistics = timed.finish().unwrap().ftl.statistics();
+        assert_eq!((statistics.host_reads, statistics.blank_reads), (2, 1));
     }
 
     #[test]

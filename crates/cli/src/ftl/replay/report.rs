@@ -334,6 +334,10 @@ impl Report {
             self.moved.out_of_order,
             "I/Os were earlier than the one before: their time stood still",
         );
+        note(
+            self.statistics.blank_reads,
+            "pages were read that nobody had written: the device answers without its NAND",
+        );
         note(self.trace.others, "lines were no requests");
         note(
             self.trace.of_other_disks,
@@ -355,23 +359,17 @@ impl Report {
 
     fn pages(&self) -> TextTable {
         let s = &self.statistics;
-        let mut table = TextTable::new(1, ["NAND", "pages"]);
-        for (name, number) in [
-            ("programmed", self.nand.programs),
-            ("- of the host", s.host_writes),
-            ("- moved by garbage collection", s.gc_copies),
-            ("- moved by wear levelling", s.wear_copies),
-            ("- moved because of bit errors", s.scrub_copies),
-            ("- moved out of failed blocks", s.failed_copies),
-            ("- pieces of the map", s.map_writes),
-            ("- roots", s.root_writes),
-            ("- to complete pairs of pages", s.padding_writes),
+        let mut rows = vec![("programmed", self.nand.programs)];
+        rows.extend(reasons(s));
+        rows.extend([
             ("of these together with another plane", s.multi_plane),
             ("read", self.nand.reads),
-            ("- for the host", s.host_reads),
+            ("- for the host", s.host_reads - s.blank_reads),
             ("- for the map", s.map_reads),
             ("trimmed", s.host_trims),
-        ] {
+        ]);
+        let mut table = TextTable::new(1, ["NAND", "pages"]);
+        for (name, number) in rows {
             table.row([name.to_owned(), number.to_string()]);
         }
         table
@@ -416,6 +414,21 @@ impl Report {
     }
 }
 
+/// The pages programmed, by reason.
+fn reasons(s: &Statistics) -> [(&'static str, u64); 9] {
+    [
+        ("- of the host", s.host_writes),
+        ("- moved by garbage collection", s.gc_copies),
+        ("- moved by wear levelling", s.wear_copies),
+        ("- moved because of bit errors", s.scrub_copies),
+        ("- moved out of failed blocks", s.failed_copies),
+        ("- pieces of the map", s.map_writes),
+        ("- pieces of the X-L2P table", s.table_writes),
+        ("- roots", s.root_writes),
+        ("- to complete pairs of pages", s.padding_writes),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -439,5 +452,25 @@ mod tests {
         assert!(lines.wants("hm_1", Some("hm_1")));
         assert_eq!(lines.of_other_disks, 1);
         assert_eq!(lines.disks.len(), 2);
+    }
+
+    #[test]
+    fn every_page_that_is_programmed_has_a_reason() {
+        let of = |shift: u32| 1_u64 << shift;
+        let statistics = Statistics {
+            host_writes: of(0),
+            gc_copies: of(1),
+            wear_copies: of(2),
+            scrub_copies: of(3),
+            failed_copies: of(4),
+            map_writes: of(5),
+            table_writes: of(6),
+            root_writes: of(7),
+            padding_writes: of(8),
+            ..Statistics::default()
+        };
+        let sum: u64 = reasons(&statistics).iter().map(|(_, pages)| pages).sum();
+        assert_eq!(sum, statistics.programs());
+        assert_eq!(sum, of(9) - 1);
     }
 }
