@@ -72,6 +72,14 @@ pub(crate) fn free_word(number: usize) -> usize {
     }
 }
 
+/// The first words of the free bitmap, as many as `words` has.
+pub(crate) fn free_words(s: &dyn Storage, words: &mut [u64]) -> Result<()> {
+    let (head, rest) = words.split_at_mut(words.len().min(FREE_WORDS));
+    s.shm_load_all(FREE, head)
+        .and_then(|()| s.shm_load_all(FREE_REST, rest))
+        .map_err(Error::io("reading shared memory"))
+}
+
 /// Reads a word.
 pub(crate) fn load(s: &dyn Storage, word: usize) -> Result<u64> {
     s.shm_load(word).map_err(Error::io("reading shared memory"))

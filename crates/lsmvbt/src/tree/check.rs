@@ -371,10 +371,9 @@ impl Core {
         }
         self.learn_torn()?;
         let hwm = self.load(crate::shared::HWM)? as u32;
-        let mut free_pages = 0;
-        for i in 0..(hwm as usize).div_ceil(64) {
-            free_pages += self.load(crate::shared::free_word(i))?.count_ones();
-        }
+        let mut words = vec![0; (hwm as usize).div_ceil(64)];
+        crate::shared::free_words(&*self.storage, &mut words)?;
+        let free_pages = words.iter().map(|word| word.count_ones()).sum();
         let marked_regions = match &self.header.marks {
             Marks::Some(set) => set.len() as u32,
             Marks::All => hwm.div_ceil(self.header.region),
