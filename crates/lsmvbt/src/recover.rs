@@ -35,6 +35,9 @@ use crate::types::{Options, PAGE_SIZE, PageNo, Stats};
 /// Milliseconds that an open waits for another one that is recovering.
 const OPEN_TRIES: u32 = 2000;
 
+/// Times that a handle reads the header while others write new ones.
+pub(crate) const HEADER_TRIES: u32 = 100;
+
 /// Pages of a region in one read: 64 KiB, the most that a VFS is asked for.
 const AT_ONCE: usize = 16;
 
@@ -147,7 +150,7 @@ impl Core {
     fn join(&mut self) -> Result<()> {
         self.check_poison()?;
         self.learn_torn()?;
-        self.header = self.read_header()?;
+        self.header = self.read_header_of_others()?;
         self.salt = self.header.salt;
         self.learn_lost()?;
         self.skip_own_news()
@@ -259,6 +262,32 @@ impl Core {
             })
         } else {
             Err(Error::NotADatabase)
+        }
+    }
+
+    /// The newest header, while other handles may write more of them: two, while this one reads, make
+    /// a map that it reads one of a later header. Then it reads again.
+    pub(crate) fn read_header_of_others(&mut self) -> Result<Header> {
+        for _ in 1..HEADER_TRIES {
+            let before = self.load(HEADER_SEQ)?;
+            let read = self.read_header();
+            let is_same = self.load(HEADER_SEQ)? == before;
+            match read {
+                Ok(header) if is_same => return Ok(header),
+                // 0: a writer is at it, or died there.
+                Err(e) if is_same && before != 0 => return Err(e),
+                Err(e @ (Error::Io { .. } | Error::NoMemory)) => return Err(e),
+                Ok(_) | Err(_) => std::thread::yield_now(),
+            }
+        }
+        self.read_header()
+    }
+
+    /// True if no header was written after the one that this handle knows.
+    pub(crate) fn knows_newest_header(&mut self) -> Result<bool> {
+        match self.load(HEADER_SEQ)? {
+            0 => Ok(self.read_header_of_others()?.seq == self.header.seq),
+            seq => Ok(seq == self.header.seq),
         }
     }
 

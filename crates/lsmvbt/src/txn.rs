@@ -126,7 +126,7 @@ impl Core {
         if self.load(HEADER_SEQ)? == self.header.seq {
             return Ok(false);
         }
-        self.header = self.read_header()?;
+        self.header = self.read_header_of_others()?;
         self.header_flushed = false;
         self.slots_may_have_moved = true;
         Ok(true)

@@ -12,6 +12,8 @@ mod diff;
 mod drive;
 mod flushes;
 mod full;
+mod headers;
+mod hooks;
 mod kept;
 mod kills;
 mod labels;
