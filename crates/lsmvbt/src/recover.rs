@@ -24,8 +24,8 @@ use crate::header::{Header, Marks, is_magic, newer_format};
 use crate::make::blank_header;
 use crate::page::{self, Image, Node, PageType, Stamp, u64_at};
 use crate::shared::{
-    self, AGAIN, CRASHED, CURRENT, DURABLE, EPOCH, FREE_SEQ, HEADER_DURABLE, HEADER_SEQ, HWM, NEXT,
-    POISON, READY, SETTLED, SLOT, WRITING,
+    self, AGAIN, CRASHED, CURRENT, DURABLE, EPOCH, FREE_SEQ, HEADER_DURABLE, HEADER_SEQ,
+    HEAL_TRIES, HWM, NEXT, POISON, READY, SETTLED, SLOT, WRITING,
 };
 use crate::slots::Slots;
 use crate::storage::{Lock, LockMode, READERS, Storage};
@@ -326,7 +326,7 @@ impl Core {
 
     /// Recovers. `published`: a version that is known to be whole, 0 if none is known.
     fn recover(&mut self, published: u64) -> Result<()> {
-        self.store(CRASHED, 1)?;
+        self.store(CRASHED, HEAL_TRIES)?;
         let again = self.load(AGAIN)? != 0;
         if again {
             self.write_header_again()?;

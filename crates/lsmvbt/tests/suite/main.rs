@@ -26,6 +26,7 @@ mod parts;
 mod pins;
 mod processes;
 mod random;
+mod remains;
 mod scan;
 mod several;
 mod shared;
