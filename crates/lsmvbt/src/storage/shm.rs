@@ -245,6 +245,20 @@ mod tests {
     }
 
     #[test]
+    fn words_of_two_pieces_are_read_at_once() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let shared = SharedFile::open(&directory.path().join("shm")).expect("a file");
+        for word in WORDS - 2..WORDS + 2 {
+            shared.store(word, word as u64).expect("written");
+        }
+        let mut words = [7; 6];
+        shared.load_all(WORDS - 3, &mut words).expect("read");
+        let written = (WORDS - 2..WORDS + 2).map(|word| word as u64);
+        let expected: Vec<u64> = [0].into_iter().chain(written).chain([0]).collect();
+        assert_eq!(words[..], expected);
+    }
+
+    #[test]
     fn the_locks_are_at_the_same_bytes_on_every_machine() {
         let directory = tempfile::tempdir().expect("a directory");
         let shared = SharedFile::open(&directory.path().join("shm")).expect("a file");
