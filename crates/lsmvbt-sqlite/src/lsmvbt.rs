@@ -149,6 +149,10 @@ impl Storage for Stored {
         self.file.with_word(word, |word| word.load(SeqCst))
     }
 
+    fn shm_load_all(&self, first: usize, words: &mut [u64]) -> io::Result<()> {
+        self.file.load_all(first, words)
+    }
+
     fn shm_store(&self, word: usize, value: u64) -> io::Result<()> {
         self.file.with_word(word, |word| word.store(value, SeqCst))
     }

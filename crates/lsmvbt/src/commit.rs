@@ -19,7 +19,7 @@ use crate::header::{Header, MapRef};
 use crate::marks::Flushed;
 use crate::page::{self, CAPACITY, HEADER, Image, PageType, Record, Stamp, set_u32, set_u64};
 use crate::room;
-use crate::shared::{self, CURRENT, HEADER_SEQ, WRITING};
+use crate::shared::{self, CRASHED, CURRENT, HEADER_SEQ, WRITING};
 use crate::tree::catalog::DIRECTORY;
 use crate::types::{Durability, PAGE_SIZE, PageNo};
 
@@ -499,6 +499,9 @@ impl Core {
         self.skip_own_news()?;
         self.publish_free()?;
         self.space.set_version(version);
+        if txn.heals {
+            self.store(CRASHED, 0)?;
+        }
         self.store(CURRENT, version)?;
         self.store(WRITING, 0)
     }

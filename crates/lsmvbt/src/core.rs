@@ -103,6 +103,8 @@ pub(crate) struct Txn {
     /// The number of open savepoints when a change failed half way. Only going back before it
     /// helps.
     pub(crate) broken: Option<usize>,
+    /// It writes pages of lost versions again: see [`Core::heal`].
+    pub(crate) heals: bool,
 }
 
 impl Txn {
@@ -124,6 +126,7 @@ impl Txn {
             look_for_space_at: 0,
             touched: 0,
             broken: None,
+            heals: false,
         }
     }
 }

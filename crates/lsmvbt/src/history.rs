@@ -17,6 +17,7 @@
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::page::{CAPACITY, Entry, INF, Node};
+use crate::recover::HEADER_TRIES;
 use crate::shared::{CURRENT, DURABLE};
 use crate::tree::catalog::{DIRECTORY, METAS};
 use crate::types::Durability;
@@ -136,13 +137,33 @@ impl Core {
         Ok(oldest.map_or(since, |sample| sample.version))
     }
 
+    /// Reads from the directory what belongs to the header. A writer may change first one and then
+    /// the other while this handle reads, so it reads again if there is another header afterwards.
+    ///
+    /// `read` gets the newest version. The directory is never older: then it would miss samples.
+    fn with_header<T>(&mut self, read: impl Fn(&mut Core, u64) -> Result<T>) -> Result<T> {
+        if self.txn.is_some() {
+            let current = self.load(CURRENT)?;
+            return read(self, current);
+        }
+        for _ in 0..HEADER_TRIES {
+            self.learn_header()?;
+            let current = self.load(CURRENT)?;
+            self.sync_cache()?;
+            let found = read(self, current);
+            if self.knows_newest_header()? {
+                return found;
+            }
+        }
+        Err(Error::Busy)
+    }
+
     /// The oldest version that can be read.
     pub(crate) fn oldest_kept(&mut self) -> Result<u64> {
-        if self.txn.is_none() {
-            self.learn_header()?;
-            self.sync_cache()?;
-        }
-        let current = self.load(CURRENT)?;
+        self.with_header(Core::oldest_of_header)
+    }
+
+    fn oldest_of_header(&mut self, current: u64) -> Result<u64> {
         if !self.header.has_history() {
             return Ok(current);
         }
@@ -280,9 +301,11 @@ impl Core {
     /// The version that was the newest at a time, as far as the samples know: see
     /// [`crate::Db::version_at`].
     pub(crate) fn version_at(&mut self, time: u32) -> Result<u64> {
-        self.oldest_kept()?;
+        self.with_header(|core, current| core.version_of_header(current, time))
+    }
+
+    fn version_of_header(&mut self, current: u64, time: u32) -> Result<u64> {
         let span = self.header.history_seconds;
-        let current = self.load(CURRENT)?;
         if span == 0 {
             return Err(Error::NoTimes);
         }

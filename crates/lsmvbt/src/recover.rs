@@ -24,8 +24,8 @@ use crate::header::{Header, Marks, is_magic, newer_format};
 use crate::make::blank_header;
 use crate::page::{self, Image, Node, PageType, Stamp, u64_at};
 use crate::shared::{
-    self, AGAIN, CRASHED, CURRENT, DURABLE, EPOCH, FREE_SEQ, HEADER_DURABLE, HEADER_SEQ, HWM, NEXT,
-    POISON, READY, SETTLED, SLOT, WRITING,
+    self, AGAIN, CRASHED, CURRENT, DURABLE, EPOCH, FREE_SEQ, HEADER_DURABLE, HEADER_SEQ,
+    HEAL_TRIES, HWM, NEXT, POISON, READY, SETTLED, SLOT, WRITING,
 };
 use crate::slots::Slots;
 use crate::storage::{Lock, LockMode, READERS, Storage};
@@ -34,6 +34,9 @@ use crate::types::{Options, PAGE_SIZE, PageNo, Stats};
 
 /// Milliseconds that an open waits for another one that is recovering.
 const OPEN_TRIES: u32 = 2000;
+
+/// Times that a handle reads the header while others write new ones.
+pub(crate) const HEADER_TRIES: u32 = 100;
 
 /// Pages of a region in one read: 64 KiB, the most that a VFS is asked for.
 const AT_ONCE: usize = 16;
@@ -147,7 +150,7 @@ impl Core {
     fn join(&mut self) -> Result<()> {
         self.check_poison()?;
         self.learn_torn()?;
-        self.header = self.read_header()?;
+        self.header = self.read_header_of_others()?;
         self.salt = self.header.salt;
         self.learn_lost()?;
         self.skip_own_news()
@@ -262,6 +265,32 @@ impl Core {
         }
     }
 
+    /// The newest header, while other handles may write more of them: two, while this one reads, make
+    /// a map that it reads one of a later header. Then it reads again.
+    pub(crate) fn read_header_of_others(&mut self) -> Result<Header> {
+        for _ in 1..HEADER_TRIES {
+            let before = self.load(HEADER_SEQ)?;
+            let read = self.read_header();
+            let is_same = self.load(HEADER_SEQ)? == before;
+            match read {
+                Ok(header) if is_same => return Ok(header),
+                // 0: a writer is at it, or died there.
+                Err(e) if is_same && before != 0 => return Err(e),
+                Err(e @ (Error::Io { .. } | Error::NoMemory)) => return Err(e),
+                Ok(_) | Err(_) => std::thread::yield_now(),
+            }
+        }
+        self.read_header()
+    }
+
+    /// True if no header was written after the one that this handle knows.
+    pub(crate) fn knows_newest_header(&mut self) -> Result<bool> {
+        match self.load(HEADER_SEQ)? {
+            0 => Ok(self.read_header_of_others()?.seq == self.header.seq),
+            seq => Ok(seq == self.header.seq),
+        }
+    }
+
     /// The free map of a header; `None` if a map does not match it.
     fn read_maps(&mut self, header: &Header) -> Result<Option<FreeMap>> {
         let mut free = FreeMap::new(header.hwm.max(FIRST));
@@ -297,7 +326,7 @@ impl Core {
 
     /// Recovers. `published`: a version that is known to be whole, 0 if none is known.
     fn recover(&mut self, published: u64) -> Result<()> {
-        self.store(CRASHED, 1)?;
+        self.store(CRASHED, HEAL_TRIES)?;
         let again = self.load(AGAIN)? != 0;
         if again {
             self.write_header_again()?;

@@ -21,7 +21,7 @@
 //! | 16-20 | read marks: the oldest version read under each; 0 if unused |
 //! | 24-28 | the newest version read under each |
 //! | 29-30 | versions that the open has found lost: the last one before them, and their last one; 0: none |
-//! | 31 | 1 after a crash, until the pages are freed that it has left unreachable |
+//! | 31 | after a crash, until its remains are gone: how often a transaction may still try to read all pages |
 //! | 64-511 | free bitmap, a bit a page: includes pages freed since the newest durable commit, so use it after a flush |
 //! | 512-2559 | ring of pages written, for other handles' caches |
 //! | 2560- | free bitmap of page 28672 on |
@@ -55,6 +55,8 @@ pub(crate) const MARK_HIGH: usize = 24;
 pub(crate) const LOST_AFTER: usize = 29;
 pub(crate) const LOST_TO: usize = 30;
 pub(crate) const CRASHED: usize = 31;
+/// The first value of [`CRASHED`].
+pub(crate) const HEAL_TRIES: u64 = 3;
 /// The start of the free bitmap, its first words, and the place where it goes on.
 const FREE: usize = 64;
 const FREE_WORDS: usize = 448;
@@ -70,6 +72,14 @@ pub(crate) fn free_word(number: usize) -> usize {
     } else {
         FREE_REST + number - FREE_WORDS
     }
+}
+
+/// The first words of the free bitmap, as many as `words` has.
+pub(crate) fn free_words(s: &dyn Storage, words: &mut [u64]) -> Result<()> {
+    let (head, rest) = words.split_at_mut(words.len().min(FREE_WORDS));
+    s.shm_load_all(FREE, head)
+        .and_then(|()| s.shm_load_all(FREE_REST, rest))
+        .map_err(Error::io("reading shared memory"))
 }
 
 /// Reads a word.

@@ -104,10 +104,8 @@ impl Core {
         let hwm = self.load(HWM)? as u32;
         let same_map = self.space.is_published(seq, hwm);
         if !same_map || self.epoch != epoch {
-            let mut words = Vec::with_capacity(hwm as usize / 64 + 1);
-            for i in 0..(hwm as usize).div_ceil(64) {
-                words.push(self.load(shared::free_word(i))?);
-            }
+            let mut words = vec![0; (hwm as usize).div_ceil(64)];
+            shared::free_words(&*self.storage, &mut words)?;
             self.space.learn(words, hwm, seq);
             self.slots_may_have_moved = true;
             self.forget_group(current);
@@ -128,7 +126,7 @@ impl Core {
         if self.load(HEADER_SEQ)? == self.header.seq {
             return Ok(false);
         }
-        self.header = self.read_header()?;
+        self.header = self.read_header_of_others()?;
         self.header_flushed = false;
         self.slots_may_have_moved = true;
         Ok(true)

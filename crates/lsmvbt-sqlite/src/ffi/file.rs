@@ -254,6 +254,26 @@ impl DatabaseFile {
         self.with_word(word, |word| word.load(Ordering::SeqCst))
     }
 
+    /// Words of the shared memory from `first` on, with one look for each region.
+    ///
+    /// # Errors
+    /// Those of the VFS.
+    pub fn load_all(&self, first: usize, words: &mut [u64]) -> io::Result<()> {
+        let of_region = self.shared.region_bytes / size_of::<AtomicU64>();
+        let mut done = 0;
+        while done < words.len() {
+            let base = self.word(first + done)?;
+            let there = of_region - (first + done) % of_region;
+            for (at, to) in words[done..].iter_mut().take(there).enumerate() {
+                // SAFETY: as in `with_word`; `at` is below the number of words in the region behind
+                // this one.
+                *to = unsafe { base.add(at).as_ref() }.load(Ordering::SeqCst);
+            }
+            done += there;
+        }
+        Ok(())
+    }
+
     fn word(&self, word: usize) -> io::Result<NonNull<AtomicU64>> {
         let words = self.shared.region_bytes / size_of::<AtomicU64>();
         let (region, at) = (word / words, word % words);

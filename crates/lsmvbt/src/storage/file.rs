@@ -192,6 +192,10 @@ impl Storage for DirectFile {
         self.shared.load(word)
     }
 
+    fn shm_load_all(&self, first: usize, words: &mut [u64]) -> io::Result<()> {
+        self.shared.load_all(first, words)
+    }
+
     fn shm_store(&self, word: usize, value: u64) -> io::Result<()> {
         self.shared.store(word, value)
     }

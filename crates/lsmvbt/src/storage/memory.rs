@@ -42,6 +42,8 @@ struct State {
     fuse: Option<u64>,
     /// The number of flushes that succeed before all fail.
     fail_syncs: Option<u64>,
+    /// A page whose next read fails.
+    fail_read: Option<u64>,
     capacity: Option<u64>,
     /// Seconds since 1970.
     clock: u32,
@@ -112,6 +114,11 @@ impl MemoryFile {
     /// The same after this number of flushes that succeed.
     pub fn fail_syncs_after(&self, good: u64) {
         self.state().fail_syncs = Some(good);
+    }
+
+    /// The next read of this page fails.
+    pub fn fail_read_of(&self, page: u64) {
+        self.state().fail_read = Some(page);
     }
 
     /// Whether the next flush fails.
@@ -293,8 +300,13 @@ impl Storage for Handle {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        let s = self.file.state();
+        let mut s = self.file.state();
         s.alive(self.id)?;
+        let pages =
+            offset / PAGE_SIZE as u64..(offset + buf.len() as u64).div_ceil(PAGE_SIZE as u64);
+        if s.fail_read.take_if(|page| pages.contains(page)).is_some() {
+            return Err(io::Error::other("the read failed"));
+        }
         let there = s.size.saturating_sub(offset).min(buf.len() as u64) as usize;
         let mut done = 0;
         while done < there {

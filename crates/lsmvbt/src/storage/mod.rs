@@ -82,6 +82,14 @@ pub trait Storage: Send {
     /// 0. The memory grows as needed (65,536 words serve a database of 14 GiB).
     fn shm_load(&self, word: usize) -> io::Result<u64>;
 
+    /// Reads words of the shared memory, from `first` on. Each is read as by [`Storage::shm_load`].
+    fn shm_load_all(&self, first: usize, words: &mut [u64]) -> io::Result<()> {
+        for (word, to) in (first..).zip(words) {
+            *to = self.shm_load(word)?;
+        }
+        Ok(())
+    }
+
     /// Writes a word of the shared memory, sequentially consistent.
     fn shm_store(&self, word: usize, value: u64) -> io::Result<()>;
 

@@ -98,21 +98,43 @@ impl SharedFile {
             .map(|_| ())
     }
 
-    /// Runs `use_it` on a word.
-    pub(crate) fn word<T>(
-        &self,
-        word: usize,
-        use_it: impl FnOnce(&AtomicU64) -> T,
-    ) -> io::Result<T> {
+    /// Runs `use_it` on a word and those behind it in its piece.
+    fn words<T>(&self, word: usize, use_it: impl FnOnce(&[AtomicU64]) -> T) -> io::Result<T> {
         let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
         while pieces.len() <= word / WORDS {
             let piece = self.map(pieces.len())?;
             pieces.push(piece);
         }
         let base = pieces[word / WORDS].0;
-        // SAFETY: the piece is mapped until `self` is dropped, `word % WORDS` lies within it, and
-        // it is aligned to pages. All access, in every process, is atomic.
-        Ok(use_it(unsafe { &*base.add(word % WORDS) }))
+        // SAFETY: the piece is mapped until `self` is dropped, has `WORDS` words, and is aligned to
+        // pages. All access, in every process, is atomic.
+        let piece = unsafe { std::slice::from_raw_parts(base, WORDS) };
+        Ok(use_it(&piece[word % WORDS..]))
+    }
+
+    /// Runs `use_it` on a word.
+    pub(crate) fn word<T>(
+        &self,
+        word: usize,
+        use_it: impl FnOnce(&AtomicU64) -> T,
+    ) -> io::Result<T> {
+        self.words(word, |words| use_it(&words[0]))
+    }
+
+    /// Reads words, with one look for each piece.
+    pub(crate) fn load_all(&self, first: usize, words: &mut [u64]) -> io::Result<()> {
+        let mut done = 0;
+        while done < words.len() {
+            done += self.words(first + done, |piece| {
+                let rest = &mut words[done..];
+                let count = rest.len().min(piece.len());
+                for (to, word) in rest.iter_mut().zip(piece) {
+                    *to = word.load(Ordering::SeqCst);
+                }
+                count
+            })?;
+        }
+        Ok(())
     }
 
     fn map(&self, piece: usize) -> io::Result<Piece> {
@@ -220,6 +242,20 @@ mod tests {
         let mut found: Vec<_> = of_file.collect();
         found.sort();
         found
+    }
+
+    #[test]
+    fn words_of_two_pieces_are_read_at_once() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let shared = SharedFile::open(&directory.path().join("shm")).expect("a file");
+        for word in WORDS - 2..WORDS + 2 {
+            shared.store(word, word as u64).expect("written");
+        }
+        let mut words = [7; 6];
+        shared.load_all(WORDS - 3, &mut words).expect("read");
+        let written = (WORDS - 2..WORDS + 2).map(|word| word as u64);
+        let expected: Vec<u64> = [0].into_iter().chain(written).chain([0]).collect();
+        assert_eq!(words[..], expected);
     }
 
     #[test]

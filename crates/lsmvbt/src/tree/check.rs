@@ -33,10 +33,17 @@ impl Walk {
 }
 
 /// The pages in use.
+#[derive(Default)]
 struct Reached {
     pages: HashSet<u32>,
     /// Those that a lost version wrote last.
     of_lost: Vec<u32>,
+}
+
+/// The page that a router or root leads to.
+fn child_of(node: &NodeRef, e: &Entry) -> Option<u32> {
+    let leads = node.kind == PageType::Inner || (node.kind == PageType::Catalog && e.key >= 0);
+    leads.then_some(e.child)
 }
 
 /// A key to compare with the next one.
@@ -242,9 +249,13 @@ impl Core {
     /// The first transaction after a crash that finds no reader, in a database that recovery may read
     /// whole. Frees what the crash has left unreachable, and writes again the pages of lost versions.
     /// The caller has flushed, and begun the transaction.
+    ///
+    /// The pages are free whatever becomes of the transaction. Those of lost versions are written by
+    /// the transaction that commits: until then, every later one takes them along.
     pub(crate) fn heal(&mut self) -> Result<()> {
+        let tries = self.load(CRASHED)?;
         let small = self.space.map.hwm <= self.options.recovery_pages;
-        if self.load(CRASHED)? == 0 || !small || self.header.has_history() {
+        if tries == 0 || !small || self.header.has_history() {
             return Ok(());
         }
         let base = self.txn()?.base;
@@ -252,17 +263,22 @@ impl Core {
         if read || self.load(DURABLE)? < base {
             return Ok(());
         }
-        self.store(CRASHED, 0)?;
-        // A damaged page stops nobody from writing others.
-        let Ok(reached) = self.reached(base) else {
-            return Ok(());
+        let reached = match self.reached(base) {
+            Ok(reached) => reached,
+            // A damaged page stops nobody from writing others, and stays damaged.
+            Err(Error::Damaged { .. }) => return self.store(CRASHED, 0),
+            Err(_) => return self.store(CRASHED, tries - 1),
         };
         self.free_unreached(&reached);
         self.publish_free()?;
         self.forget_lost(&reached)?;
+        if reached.of_lost.is_empty() {
+            return self.store(CRASHED, 0);
+        }
         for page in reached.of_lost.into_iter().take(HEALED) {
             self.node_mut(page)?;
         }
+        self.txn()?.heals = true;
         Ok(())
     }
 
@@ -293,46 +309,62 @@ impl Core {
     }
 
     /// Every page that a live entry leads to, or a dead one that owns it.
+    ///
+    /// Live entries come first. So an error below a dead entry hides no page that is live as well: a
+    /// root that was replaced leads to the pages of the one that replaced it. A dead page that cannot
+    /// be read counts as unreachable, see [`Core::dead_node`].
     fn reached(&mut self, view: u64) -> Result<Reached> {
-        let mut reached = HashSet::default();
-        let mut of_lost = Vec::new();
-        // A page, and whether dead entries lead to it: then all of its entries count.
-        let mut pages: Vec<(u32, bool)> = self
-            .catalog_pages(view)?
-            .into_iter()
-            .map(|p| (p, false))
-            .collect();
-        while let Some((page, dead)) = pages.pop() {
-            if !reached.insert(page) {
+        let mut reached = Reached::default();
+        let mut live = self.catalog_pages(view)?;
+        let mut dead = Vec::new();
+        while let Some(page) = live.pop() {
+            if !reached.pages.insert(page) {
                 continue;
             }
-            let node = match self.node(page) {
-                Ok(node) => node,
-                Err(_) if dead => continue,
-                Err(e) => return Err(e),
-            };
-            if self.lost.before(node.ver).is_some() {
-                of_lost.push(page);
-            }
+            let node = self.node(page)?;
+            self.note_lost(&node, &mut reached);
             for e in node.entries() {
-                if !(dead || e.live() || owns(e)) {
-                    continue;
-                }
-                let below_dead = dead || !e.live();
-                if node.kind == PageType::Inner || (node.kind == PageType::Catalog && e.key >= 0) {
-                    pages.push((e.child, below_dead));
-                }
-                match self.chain(node.tree, node.page, e) {
-                    Ok(chain) => reached.extend(chain),
-                    Err(_) if below_dead => {}
-                    Err(e) => return Err(e),
+                if e.live() {
+                    live.extend(child_of(&node, e));
+                    reached.pages.extend(self.chain(node.tree, node.page, e)?);
+                } else if owns(e) {
+                    dead.extend(child_of(&node, e));
+                    let chain = self.dead_chain(&node, e)?;
+                    reached.pages.extend(chain);
                 }
             }
         }
-        Ok(Reached {
-            pages: reached,
-            of_lost,
-        })
+        while let Some(page) = dead.pop() {
+            if reached.pages.contains(&page) {
+                continue;
+            }
+            let Some(node) = self.dead_node(page)? else {
+                continue;
+            };
+            reached.pages.insert(page);
+            self.note_lost(&node, &mut reached);
+            // Nothing says which of them were live when the page died: all count.
+            for e in node.entries() {
+                dead.extend(child_of(&node, e));
+                let chain = self.dead_chain(&node, e)?;
+                reached.pages.extend(chain);
+            }
+        }
+        Ok(reached)
+    }
+
+    fn note_lost(&self, node: &NodeRef, reached: &mut Reached) {
+        if self.lost.before(node.ver).is_some() {
+            reached.of_lost.push(node.page.0);
+        }
+    }
+
+    /// The chain of a dead entry, or none if it leads to pages that are used again.
+    fn dead_chain(&mut self, node: &NodeRef, e: &Entry) -> Result<Vec<u32>> {
+        match self.chain(node.tree, node.page, e) {
+            Err(Error::Damaged { .. }) => Ok(Vec::new()),
+            chain => chain,
+        }
     }
 
     // ---- the database as a whole
@@ -371,10 +403,9 @@ impl Core {
         }
         self.learn_torn()?;
         let hwm = self.load(crate::shared::HWM)? as u32;
-        let mut free_pages = 0;
-        for i in 0..(hwm as usize).div_ceil(64) {
-            free_pages += self.load(crate::shared::free_word(i))?.count_ones();
-        }
+        let mut words = vec![0; (hwm as usize).div_ceil(64)];
+        crate::shared::free_words(&*self.storage, &mut words)?;
+        let free_pages = words.iter().map(|word| word.count_ones()).sum();
         let marked_regions = match &self.header.marks {
             Marks::Some(set) => set.len() as u32,
             Marks::All => hwm.div_ceil(self.header.region),
@@ -391,5 +422,61 @@ impl Core {
             history_seconds: self.header.history_seconds,
             double: self.double,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Db, Durability, MemoryFile, Options, Torn, TreeKind};
+
+    fn open(file: &MemoryFile) -> Db {
+        let options = Options {
+            torn: Torn::Trust,
+            ..Options::default()
+        };
+        Db::open(file.storage(), options).unwrap()
+    }
+
+    /// A root that was replaced leads to the page that replaced it. The order of the two entries in
+    /// the catalog has no meaning. A read that fails below the dead one must not hide the live page.
+    #[test]
+    fn a_read_that_fails_below_a_dead_entry_hides_no_live_page() {
+        let file = MemoryFile::new();
+        let mut db = open(&file);
+        db.begin_write().unwrap();
+        let tree = db.create_tree(TreeKind::Integer).unwrap();
+        for key in 0..9 {
+            db.put_integer(tree, key, &[7; 5000]).unwrap();
+        }
+        db.commit(Durability::Flush).unwrap();
+        db.begin_write().unwrap();
+        for key in 1..9 {
+            db.delete_integer(tree, key).unwrap();
+        }
+        let version = db.write_version().unwrap().0;
+        let catalog = db.core.catalog_pages(version).unwrap()[1];
+        let node = db.core.node_mut(catalog).unwrap();
+        let dead = node.entries()[0];
+        assert!(!dead.live() && node.entries().len() == 2, "{dead:?}");
+        node.remove(0);
+        node.insert(1, dead, &[]);
+        db.commit(Durability::Flush).unwrap();
+        file.kill_all();
+        std::mem::forget(db);
+        let mut db = open(&file);
+        // With a reader, nothing is healed.
+        let view = db.snapshot().unwrap();
+        db.begin_write().unwrap();
+        db.rollback().unwrap();
+        let root = db.core.roots(view.version().0).unwrap()[0].1;
+        db.core.cache.clear();
+        drop(view);
+        file.fail_read_of(u64::from(root));
+        for _ in 0..2 {
+            db.begin_write().unwrap();
+            assert_eq!(db.check().unwrap(), Vec::<String>::new());
+            db.rollback().unwrap();
+        }
+        assert_eq!(db.reclaim().unwrap(), 0);
     }
 }

@@ -8,6 +8,12 @@
 //! - An entry that owns a page stays until the oldest of these has passed its end (MV10). The page may
 //!   be older than the entry, and be reached by other ways at versions before its start.
 //! - Only `killed` entries free pages (MV11); `moved` ones have a copy that does.
+//!
+//! A dropped tree is freed in slices. A crash takes back what a slice has freed, but for the pages
+//! that were used again. These are recognized by their birth. One that a power cut has torn has no
+//! birth: a dead page that cannot be read counts as used again. It is not freed here, and nothing
+//! below it. If it was of the dead tree after all, its pages are unreachable, as others are after a
+//! crash. Nothing live is freed: what is freed here was reached through pages that were read.
 
 use foldhash::HashSet;
 
@@ -16,6 +22,7 @@ use crate::error::{Error, Result};
 use crate::page::{Ended, Entry, NodeRef, PageType};
 use crate::readers::Keep;
 use crate::slots::Slots;
+use crate::tree::catalog::DIRECTORY;
 use crate::tree::edit::owns;
 use crate::types::PageNo;
 
@@ -81,12 +88,26 @@ impl Core {
         }
     }
 
+    /// A page that a dead entry leads to. `None`: it cannot be read, and counts as used again.
+    ///
+    /// # Errors
+    /// Those of the storage: the page may be readable the next time.
+    pub(crate) fn dead_node(&mut self, page: u32) -> Result<Option<NodeRef>> {
+        match self.node(page) {
+            Ok(node) => Ok(Some(node)),
+            Err(Error::Damaged { .. }) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
     /// A crash takes back what an earlier slice has freed, but for the pages that were used again. So
     /// the chain may lead to pages of others, and ends there. It has no page born after its entry.
     fn free_chain(&mut self, node: &NodeRef, e: &Entry) -> Result<()> {
         let mut page = e.overflow;
         while page != 0 && !self.is_free(page) {
-            let part = self.node(page)?;
+            let Some(part) = self.dead_node(page)? else {
+                return Ok(());
+            };
             let is_of_chain = part.kind == PageType::Overflow && part.tree == node.tree;
             if !is_of_chain || part.birth > e.start {
                 return Ok(());
@@ -103,10 +124,10 @@ impl Core {
         if self.is_free(page) {
             return Ok(());
         }
-        let node = self.node(page)?;
-        if node.birth > born_by {
+        let node = self.dead_node(page)?;
+        let Some(node) = node.filter(|node| node.birth <= born_by) else {
             return Ok(());
-        }
+        };
         self.free_page(page)?;
         for e in node.entries().iter().filter(|e| owns(e)) {
             self.release(&node, e)?;
@@ -127,14 +148,36 @@ impl Core {
             return Ok(waiting);
         }
         let mut left = if wanted { usize::MAX } else { SLICE };
-        let dropped = |e: &&Entry| e.key >= 0 && e.ended == Ended::Killed;
-        let entries = node.entries().iter().filter(dropped);
-        for e in entries.filter(|e| Self::collectable(keep, e)) {
-            if !self.free_some(e.child, e.end - 1, None, &mut left)? {
+        let of_pages_and_trees = node.entries().iter().filter(|e| e.key >= 0);
+        for e in of_pages_and_trees.filter(|e| Self::collectable(keep, e)) {
+            let is_freed = match e.ended {
+                Ended::Killed => self.free_some(e.child, e.end - 1, None, &mut left)?,
+                Ended::Replaced if node.page.0 == DIRECTORY => self.free_left(e, &mut left)?,
+                _ => true,
+            };
+            if !is_freed {
                 waiting.insert((e.key, e.start));
             }
         }
         Ok(waiting)
+    }
+
+    /// Frees pages of the dropped trees of a catalog page that was full: only live entries have moved
+    /// to the next one. They were dropped before `e`, the old page's entry, ended. True if all are
+    /// freed.
+    fn free_left(&mut self, e: &Entry, left: &mut usize) -> Result<bool> {
+        let old = self.dead_node(e.child)?;
+        let Some(old) = old.filter(|old| old.kind == PageType::Catalog && old.birth <= e.start)
+        else {
+            return Ok(true);
+        };
+        let dropped = |e: &&Entry| e.key >= 0 && e.ended == Ended::Killed && !e.live();
+        for tree in old.entries().iter().filter(dropped) {
+            if !self.free_some(tree.child, tree.end - 1, None, left)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Frees pages of a dead subtree as it was at version `view`, and the pages that its killed
@@ -155,10 +198,10 @@ impl Core {
         if *left == 0 {
             return Ok(false);
         }
-        let node = self.node(page)?;
-        if node.birth > view {
+        let node = self.dead_node(page)?;
+        let Some(node) = node.filter(|node| node.birth <= view) else {
             return Ok(true);
-        }
+        };
         if parent.is_some_and(|above| node.level >= above) {
             let what = "it is on a higher level than its parent";
             let page = PageNo(page);

@@ -175,7 +175,7 @@ fn recovery_reads_little_where_the_same_pages_change_or_rows_are_appended() {
 }
 
 /// A power cut that keeps the page of a commit, and loses the header that marks it.
-fn lose_the_header(file: &MemoryFile, db: &mut Db, key: i64) {
+pub fn lose_the_header(file: &MemoryFile, db: &mut Db, key: i64) {
     // Two steps each for the header and the page; the next one begins the flush.
     file.kill_after(Some(5));
     db.begin_write().unwrap();

@@ -11,13 +11,16 @@ use crate::marks::{commit, made};
 
 #[derive(Clone, Default)]
 struct Words {
+    /// Calls that read one word or several.
     loads: Arc<AtomicU64>,
     stores: Arc<AtomicU64>,
+    /// Words that were read several at once.
+    at_once: Arc<AtomicU64>,
 }
 
 impl Words {
-    fn counts(&self) -> [u64; 2] {
-        [&self.loads, &self.stores].map(|count| count.load(Ordering::Relaxed))
+    fn counts(&self) -> [u64; 3] {
+        [&self.loads, &self.stores, &self.at_once].map(|count| count.load(Ordering::Relaxed))
     }
 }
 
@@ -60,6 +63,13 @@ impl Storage for Counted {
         self.inner.shm_load(word)
     }
 
+    fn shm_load_all(&self, first: usize, words: &mut [u64]) -> io::Result<()> {
+        self.words.loads.fetch_add(1, Ordering::Relaxed);
+        let count = words.len() as u64;
+        self.words.at_once.fetch_add(count, Ordering::Relaxed);
+        self.inner.shm_load_all(first, words)
+    }
+
     fn shm_store(&self, word: usize, value: u64) -> io::Result<()> {
         self.words.stores.fetch_add(1, Ordering::Relaxed);
         self.inner.shm_store(word, value)
@@ -74,7 +84,7 @@ impl Storage for Counted {
     }
 }
 
-/// A map of 16 MiB has 64 words.
+/// A map of 16 MiB has 64 words, which are read at once.
 #[test]
 fn writers_that_take_turns_read_the_free_map_only_when_it_has_changed() {
     for torn in [Torn::Trust, Torn::Double] {
@@ -88,24 +98,31 @@ fn writers_that_take_turns_read_the_free_map_only_when_it_has_changed() {
             Db::open(Box::new(storage), options(torn)).unwrap()
         };
         let mut handles = [open(), open()];
-        let mut turns = |keys: std::ops::Range<i64>, step: i64| {
-            let [loads, stores] = words.counts();
+        let mut turns = |keys: std::ops::Range<i64>, step: i64, bytes: usize| {
+            let before = words.counts();
             let commits = keys.end - keys.start;
             for key in keys {
-                commit(&mut handles[(key % 2) as usize], key * step + 1, &[5; 500]);
+                commit(
+                    &mut handles[(key % 2) as usize],
+                    key * step + 1,
+                    &vec![5; bytes],
+                );
             }
             let now = words.counts();
-            let each = [now[0] - loads, now[1] - stores].map(|count| count / commits as u64);
+            let each = [0, 1, 2].map(|i| (now[i] - before[i]) / commits as u64);
             println!(
-                "{torn:?}: {} loads and {} stores a commit",
-                each[0], each[1]
+                "{torn:?}: {} loads and {} stores a commit, and {} words at once",
+                each[0], each[1], each[2]
             );
             each
         };
-        turns(0..10, 4);
-        let [loads, stores] = turns(10..110, 4);
+        turns(0..10, 4, 500);
+        let [loads, stores, at_once] = turns(10..110, 4, 500);
         assert!(loads <= 50 && stores <= 30, "{loads} {stores}");
-        // Rows behind the last one: the file grows.
-        turns(keys..keys + 100, 1);
+        assert!(at_once <= 64, "{at_once}");
+        // Rows of two pages behind the last one: the file grows with each.
+        let [loads, stores, at_once] = turns(keys..keys + 100, 1, 5000);
+        assert!(loads <= 60 && stores <= 35, "{loads} {stores}");
+        assert!(at_once >= 60, "{at_once}");
     }
 }

@@ -1,0 +1,103 @@
+//! A storage with a moment at which something happens between two steps of its handle.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lsmvbt::{AtomicWrites, Lock, LockMode, Storage};
+
+type Action = Box<dyn FnOnce() + Send>;
+
+/// The steps until an action, and the action. A step is a read of the file or of shared memory.
+#[derive(Clone, Default)]
+pub struct Hook(Arc<Mutex<Option<(u64, Action)>>>);
+
+impl Hook {
+    /// A storage whose handle this hook may interrupt.
+    pub fn storage(&self, inner: Box<dyn Storage>) -> Box<dyn Storage> {
+        Box::new(Hooked {
+            inner,
+            hook: self.clone(),
+        })
+    }
+
+    /// Runs `action` once, before the `steps`-th step from now, counted from 1.
+    pub fn before(&self, steps: u64, action: impl FnOnce() + Send + 'static) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((steps, Box::new(action)));
+    }
+
+    /// Forgets the action. True if it was still to come.
+    pub fn clear(&self) -> bool {
+        let mut next = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        next.take().is_some()
+    }
+
+    fn step(&self) {
+        let mut next = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((steps, action)) = next.take() else {
+            return;
+        };
+        if steps > 1 {
+            *next = Some((steps - 1, action));
+            return;
+        }
+        drop(next);
+        action();
+    }
+}
+
+struct Hooked {
+    inner: Box<dyn Storage>,
+    hook: Hook,
+}
+
+impl Storage for Hooked {
+    fn now(&self) -> u32 {
+        self.inner.now()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        self.hook.step();
+        self.inner.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.inner.write_at(offset, data)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.inner.size()
+    }
+
+    fn atomic_writes(&self) -> AtomicWrites {
+        self.inner.atomic_writes()
+    }
+
+    fn lock(&self, lock: Lock, mode: LockMode) -> io::Result<bool> {
+        self.inner.lock(lock, mode)
+    }
+
+    fn unlock(&self, lock: Lock, mode: LockMode) -> io::Result<()> {
+        self.inner.unlock(lock, mode)
+    }
+
+    fn shm_load(&self, word: usize) -> io::Result<u64> {
+        self.hook.step();
+        self.inner.shm_load(word)
+    }
+
+    fn shm_store(&self, word: usize, value: u64) -> io::Result<()> {
+        self.inner.shm_store(word, value)
+    }
+
+    fn shm_max(&self, word: usize, value: u64) -> io::Result<()> {
+        self.inner.shm_max(word, value)
+    }
+
+    fn shm_min(&self, word: usize, value: u64) -> io::Result<()> {
+        self.inner.shm_min(word, value)
+    }
+}
