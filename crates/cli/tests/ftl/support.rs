@@ -70,7 +70,7 @@ impl Unattended {
         rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     }
 
-    /// What it has said, once that has this text.
+    /// Its messages. Waits until they have this text.
     pub fn said(&self, text: &str) -> String {
         for _ in 0..600 {
             let said = std::fs::read_to_string(self.dir.path().join("said")).unwrap();
