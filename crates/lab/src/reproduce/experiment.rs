@@ -17,7 +17,7 @@ use onewrite_workload::raw::{Rates, RawBench};
 use tempfile::TempDir;
 
 use onewrite_cli::compare::files;
-use onewrite_cli::compare::paired::{CONFIDENCE, FIRST_LOOK, Looks};
+use onewrite_cli::compare::paired::{CONFIDENCE, FIRST_LOOK, Looks, first_look};
 use onewrite_cli::compare::report::{Raw, Run};
 use onewrite_cli::compare::rounds::order;
 use onewrite_cli::compare::session::{self, Terms};
@@ -129,11 +129,11 @@ impl Choice {
         self.repeats.unwrap_or(least)
     }
 
-    /// After how many rounds the ratios are looked at.
-    pub fn looks(self) -> Looks {
+    /// After how many rounds so many ratios are looked at, which share the error.
+    pub fn looks(self, ratios: u32) -> Looks {
         match self.repeats {
             Some(repeats) => Looks::new(repeats, repeats),
-            None => Looks::new(1, self.max_rounds),
+            None => Looks::new(first_look(ratios).min(self.max_rounds), self.max_rounds),
         }
     }
 }
