@@ -421,7 +421,7 @@ fn the_ratios_of_times_come_from_paired_rounds_until_they_are_decided() {
             "--count",
             "20",
             "--max-rounds",
-            "7",
+            "10",
             "--json",
         ],
     );
@@ -431,14 +431,17 @@ fn the_ratios_of_times_come_from_paired_rounds_until_they_are_decided() {
     let rows = figure["rows"].as_array().expect("rows");
     let ratios: Vec<&Value> = rows.iter().map(|row| &row["ratio"]).collect();
     let compared = ratios.iter().filter(|ratio| ratio["rounds"].is_number());
+    // They share an error of 5 %, for which seven rounds are too few: 2 in 128 is more than a quarter.
     assert_eq!(compared.clone().count(), 4, "{figure}");
     for ratio in compared {
-        assert_eq!(ratio["rounds"], 7, "{ratio}");
+        let rounds = ratio["rounds"].as_u64().expect("a number");
+        assert!((9..=10).contains(&rounds), "{ratio}");
         let number = |of: &Value| of.as_f64().expect("a number");
         let interval = &ratio["interval"];
         let (low, high) = (number(&interval["low"]), number(&interval["high"]));
         assert!((low..=high).contains(&number(&ratio["ours"])), "{ratio}");
-        assert!(low > 0.2 && high < 50.0, "{ratio}");
+        // A round on a busy machine may be ten times off, and few rounds leave none out.
+        assert!(low > 0.02 && high < 500.0, "{ratio}");
     }
 }
 

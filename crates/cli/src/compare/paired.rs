@@ -25,6 +25,14 @@ pub const CONFIDENCE: f64 = 0.95;
 /// The fewest rounds of a first look of several: the test's least error is then 2 in 128.
 pub const FIRST_LOOK: u32 = 7;
 
+/// The fewest rounds of a first look of several, where so many ratios share the error: the test's
+/// least error is 2 in 2 to the power of the rounds.
+pub fn first_look(ratios: u32) -> u32 {
+    let share = (1.0 - CONFIDENCE) / 2.0 / f64::from(ratios.max(1));
+    let enough = |rounds: &u32| 0.5_f64.powf(f64::from(*rounds) - 1.0) <= share;
+    (FIRST_LOOK..64).find(enough).unwrap_or(64)
+}
+
 /// A ratio and the bounds of its interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Interval {
@@ -223,6 +231,19 @@ mod tests {
                 let held = coverage(rounds, error);
                 assert!((0.94..=0.985).contains(&held), "{name}, {rounds}: {held}");
             }
+        }
+    }
+
+    #[test]
+    fn a_first_look_can_decide_each_of_the_ratios_that_share_its_error() {
+        assert_eq!(first_look(1), FIRST_LOOK);
+        for ratios in [1, 2, 6, 14, 40] {
+            let rounds = first_look(ratios);
+            let error = Looks::new(rounds, 40).look(rounds, false);
+            let error = error.expect("a look") / f64::from(ratios);
+            assert!(outside(rounds as usize, error).is_some(), "{ratios}");
+            let fewer = rounds as usize - 1;
+            assert!(outside(fewer, error).is_none(), "{ratios}");
         }
     }
 

@@ -384,6 +384,7 @@ impl Ftl {
         let programs = self.nand.operations().programs - self.programs_before;
         let amplification = (written > 0).then(|| programs as f64 / written as f64);
         let all = geometry.bytes() as f64 * f64::from(endurance);
+        let (open_blocks, open_pages) = self.streams.filled();
         Wear {
             erases: self
                 .blocks
@@ -395,6 +396,8 @@ impl Ftl {
                 .all()
                 .map(|block| self.blocks.valid_count(block))
                 .collect(),
+            open_blocks,
+            open_pages,
             bad_blocks: self.blocks.bad(),
             endurance,
             write_amplification: amplification,

@@ -103,6 +103,10 @@ pub struct Wear {
     pub erases: Vec<u32>,
     /// Valid pages of each block.
     pub valid: Vec<u32>,
+    /// Blocks that are open. A block is erased when it is opened.
+    pub open_blocks: u32,
+    /// Pages programmed in them. The others of their pages are to come, without an erase.
+    pub open_pages: u64,
     /// Bad blocks.
     pub bad_blocks: u32,
     /// Times that a block can be erased.

@@ -195,6 +195,13 @@ impl Streams {
         full
     }
 
+    /// Open blocks, and the pages programmed in them.
+    pub(crate) fn filled(&self) -> (u32, u64) {
+        let open = || self.open.iter().flatten();
+        let pages = open().map(|open| u64::from(open.next)).sum();
+        (open().count() as u32, pages)
+    }
+
     /// Blocks that may be open.
     pub(crate) fn most(&self) -> usize {
         self.open.len()

@@ -17,7 +17,7 @@ use onewrite_workload::raw::{Rates, RawBench};
 use tempfile::TempDir;
 
 use onewrite_cli::compare::files;
-use onewrite_cli::compare::paired::{CONFIDENCE, FIRST_LOOK, Looks};
+use onewrite_cli::compare::paired::{CONFIDENCE, FIRST_LOOK, Looks, first_look};
 use onewrite_cli::compare::report::{Raw, Run};
 use onewrite_cli::compare::rounds::order;
 use onewrite_cli::compare::session::{self, Terms};
@@ -129,11 +129,11 @@ impl Choice {
         self.repeats.unwrap_or(least)
     }
 
-    /// After how many rounds the ratios are looked at.
-    pub fn looks(self) -> Looks {
+    /// After how many rounds so many ratios are looked at, which share the error.
+    pub fn looks(self, ratios: u32) -> Looks {
         match self.repeats {
             Some(repeats) => Looks::new(repeats, repeats),
-            None => Looks::new(1, self.max_rounds),
+            None => Looks::new(first_look(ratios).min(self.max_rounds), self.max_rounds),
         }
     }
 }
@@ -161,6 +161,46 @@ pub struct Appended {
     /// inode: the file system's journal had a block more then. 0 where the file system has no such
     /// block.
     pub past_inode: f64,
+}
+
+/// Seconds that requests take on a device, one after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Costs {
+    /// A plain write of a block.
+    pub write_s: f64,
+    /// The difference of a durable one.
+    pub flush_s: f64,
+}
+
+/// The work that a run waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct Waited {
+    /// The device's writes with data.
+    pub writes: f64,
+    /// Its flushes.
+    pub flushes: f64,
+    /// Processor time of the transactions, in seconds.
+    pub cpu_s: f64,
+}
+
+impl Waited {
+    /// The counts of a run.
+    ///
+    /// # Errors
+    /// The device was not counted.
+    pub fn of(run: &Run) -> Result<Self, String> {
+        let device = run.device.ok_or("requests were not counted")?;
+        Ok(Self {
+            writes: device.writes.unwrap_or(device.write_requests) as f64,
+            flushes: device.flushes as f64,
+            cpu_s: run.cpu_s,
+        })
+    }
+
+    /// The time that these take on a device, if nothing is done meanwhile.
+    pub fn seconds(&self, costs: Costs) -> f64 {
+        self.writes * costs.write_s + self.flushes * costs.flush_s + self.cpu_s
+    }
 }
 
 /// See the module.
@@ -300,6 +340,20 @@ impl<'a> Experiment<'a> {
     /// The raw rates: medians of all measurements so far.
     pub fn raw(&self) -> Raw {
         Raw::of(&self.samples, self.bench.writes())
+    }
+
+    /// The time of requests here, by the raw rates.
+    ///
+    /// # Errors
+    /// There is no direct I/O here.
+    pub fn costs(&self) -> Result<Costs, String> {
+        let raw = self.raw();
+        let rates = raw.direct_dsync_4k_per_s.zip(raw.direct_4k_per_s);
+        let (durable, plain) = rates.ok_or("there is no direct I/O here")?;
+        Ok(Costs {
+            write_s: 1.0 / plain,
+            flush_s: (1.0 / durable - 1.0 / plain).max(0.0),
+        })
     }
 
     /// Notes for the reader about the figures.

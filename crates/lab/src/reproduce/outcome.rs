@@ -259,6 +259,12 @@ impl Row {
         self.compared().map_or(0.0, |(paper, _)| paper.amount)
     }
 
+    /// Whether paired rounds decide the row's verdict.
+    pub fn is_judged_by_rounds(&self) -> bool {
+        let is_judged = |ratio: &Ratio| ratio.paper.is_some() && ratio.rounds.is_some();
+        self.ratio.as_ref().is_some_and(is_judged)
+    }
+
     /// Whether more rounds would say more.
     pub fn is_open(&self) -> bool {
         self.verdict == Verdict::Undecided && !self.trials.is_empty()

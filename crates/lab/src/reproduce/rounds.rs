@@ -2,7 +2,8 @@
 //!
 //! A round runs every trial of a figure once, in the order of `compare`'s rounds. Other load slows
 //! the runs of a round alike, so each round gives one ratio. [`Interval`] is `compare`'s statistic.
-//! Rounds are added until no row is open, as in `compare` and `matrix`.
+//! Rounds are added until no row is open, as in `compare` and `matrix`. The ratios of a figure that are
+//! judged share the error of a look: all of them hold at once with the confidence of one.
 
 use std::time::{Duration, Instant};
 
@@ -40,20 +41,25 @@ impl Experiment<'_> {
         trials: &[Trial],
         mut rows: impl FnMut(&mut Self) -> Result<Vec<Row>, String>,
     ) -> Result<Vec<Row>, String> {
-        let mut looks = self.choice().looks();
+        let (mut looks, mut sharing) = (self.choice().looks(1), 1);
         let (mut wanted, mut known) = (different(trials), Vec::new());
         for round in 1..=looks.most() {
-            if self.together(&wanted).count() < round as usize {
-                let begun = Instant::now();
+            let is_new = self.together(&wanted).count() < round as usize;
+            let begun = Instant::now();
+            if is_new {
                 self.round(&wanted)?;
-                if round == 1 {
-                    self.announce(&looks, begun.elapsed());
-                }
+            }
+            if round == 1 {
+                sharing = judged_by_rounds(&rows(self)?);
+                looks = self.choice().looks(sharing);
+            }
+            if is_new && round == 1 {
+                self.announce(&looks, begun.elapsed());
             }
             let Some(error) = looks.look(round, round == looks.most()) else {
                 continue;
             };
-            self.set_error(error);
+            self.set_error(error / f64::from(sharing));
             known = newer(known, rows(self)?);
             let open = known.iter().filter(|row| row.is_open());
             let of_open: Vec<Trial> = open.flat_map(|row| row.trials.clone()).collect();
@@ -115,6 +121,12 @@ impl Experiment<'_> {
     }
 }
 
+/// How many ratios the paired rounds judge, at least one.
+fn judged_by_rounds(rows: &[Row]) -> u32 {
+    let judged = rows.iter().filter(|row| row.is_judged_by_rounds());
+    (judged.count() as u32).max(1)
+}
+
 /// Each trial once.
 pub fn different(trials: &[Trial]) -> Vec<Trial> {
     let mut different: Vec<Trial> = Vec::new();
@@ -144,7 +156,7 @@ mod tests {
     use onewrite_workload::plan::Op;
 
     use super::super::experiment::RECORD_BYTES;
-    use super::super::outcome::{Kind, Stated, Verdict};
+    use super::super::outcome::{Kind, Ratio, Stated, Verdict};
     use super::*;
 
     fn row(ratio: f64, rounds: usize) -> Row {
@@ -178,6 +190,20 @@ mod tests {
         let verdicts: Vec<Verdict> = found.iter().map(|row| row.verdict).collect();
         assert_eq!(verdicts, [Verdict::Same, Verdict::Misses]);
         assert_eq!(newer(Vec::new(), vec![row(1.0, 10)]).len(), 1);
+    }
+
+    #[test]
+    fn ratios_that_nothing_is_stated_of_do_not_share_the_error() {
+        let judged = row(2.0, 7);
+        let mut shown = judged.clone();
+        shown.ratio = shown.ratio.map(|ratio| Ratio {
+            paper: None,
+            ..ratio
+        });
+        let counted = Row::new("a", "writes", "", Kind::Counted).ratio("WAL", None, Some(2.0));
+        let rows = [judged.clone(), shown, counted, judged];
+        assert_eq!(judged_by_rounds(&rows), 2);
+        assert_eq!(judged_by_rounds(&[]), 1);
     }
 
     #[test]

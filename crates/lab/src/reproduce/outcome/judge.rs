@@ -34,6 +34,9 @@ const NEAR_COUNT: f64 = 1.1;
 /// How much of the paper's effect ours may lack or exceed, as a part of it.
 const NEAR_EFFECT: f64 = 0.5;
 
+/// The largest factor between two ratios of times that are the same. Half of a large effect is more.
+const NEAR_TIME: f64 = 1.5;
+
 /// How far from 1 a count's ratio may be and still mean "no difference".
 const LEVEL_COUNT: f64 = 0.02;
 
@@ -109,12 +112,12 @@ fn about(paper: f64, low: f64, high: f64) -> Verdict {
         true => (paper, low, high),
         false => (-paper, -high, -low),
     };
-    let (least, most) = (effect * (1.0 - NEAR_EFFECT), effect * (1.0 + NEAR_EFFECT));
+    let off = (effect * NEAR_EFFECT).min(NEAR_TIME.ln());
     match (low, high) {
-        _ if low > 0.0 && high >= least && low <= most => Verdict::Same,
+        _ if low > 0.0 && high >= effect - off && low <= effect + off => Verdict::Same,
         _ if low > 0.0 => Verdict::Magnitude,
         // The other direction, or no effect: nothing like the paper's.
-        _ if high < least => Verdict::Misses,
+        _ if high < effect * (1.0 - NEAR_EFFECT) => Verdict::Misses,
         _ => Verdict::Undecided,
     }
 }
@@ -174,6 +177,20 @@ mod tests {
         assert_eq!(verdict(1.35), Verdict::Magnitude);
         assert_eq!(verdict(0.9), Verdict::Misses);
         assert_eq!(verdict(1.0), Verdict::Misses);
+    }
+
+    /// Half of the logarithm of 7.38 more is 20.
+    #[test]
+    fn twice_a_large_effect_is_not_the_same() {
+        let paper = Stated::about(7.38, HERE);
+        let verdict = |ratio| of_rounds(paper, &around(ratio, 0.01));
+        assert_eq!(verdict(15.7), Verdict::Magnitude);
+        assert_eq!(verdict(3.0), Verdict::Magnitude);
+        assert_eq!(verdict(10.5), Verdict::Same);
+        assert_eq!(verdict(5.2), Verdict::Same);
+        // A small part of it, and none.
+        let unsure = [1.2, 0.9, 1.1, 0.95, 1.0, 1.05, 1.15];
+        assert_eq!(of_rounds(paper, &unsure), Verdict::Misses);
     }
 
     #[test]

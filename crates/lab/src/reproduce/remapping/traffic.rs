@@ -9,7 +9,7 @@
 use onewrite_workload::plan::Op;
 
 use super::{AUTOCHECKPOINT, COPY, EXCHANGE, FORWARD, RECORD_BYTES, REGION};
-use crate::reproduce::experiment::{Choice, Experiment, Trial};
+use crate::reproduce::experiment::{Choice, Experiment, Trial, Waited};
 use crate::reproduce::outcome::{Kind, Predicted, Reason, Row, Shown, Side, Stated, explain};
 use onewrite_cli::compare::report::Run;
 
@@ -144,8 +144,8 @@ fn is_time(row: &Row, unwritten: bool) -> bool {
     row.unit == "s" && row.name != WAL && mode.contains("init=unwritten") == unwritten
 }
 
-const REQUESTS: &str =
-    "the device's writes and flushes, by the time of a plain write and of a durable one";
+const REQUESTS: &str = "the device's writes and flushes, by the time of a plain write and of a durable one, and the \
+                        transactions' processor time";
 
 const REASONS: &[Reason] = &[
     Reason {
@@ -273,52 +273,41 @@ fn over(part: Option<f64>, whole: Option<f64>) -> Option<f64> {
     part.map(|part| part / whole)
 }
 
-/// The ratio of times if the device's requests alone took time.
+/// The ratio of times if a run took the time of its requests and of the processor, one after the
+/// other.
 fn by_requests(experiment: &mut Experiment<'_>, row: &Row) -> Result<Predicted, String> {
-    let raw = experiment.raw();
-    let rates = raw.direct_dsync_4k_per_s.zip(raw.direct_4k_per_s);
-    let (durable, lazy) = rates.ok_or("there is no direct I/O here")?;
-    let costs = Costs {
-        write_us: 1e6 / lazy,
-        flush_us: (1e6 / durable - 1e6 / lazy).max(0.0),
-    };
+    let costs = experiment.costs()?;
     let choice = experiment.choice();
     let mode = MODES
         .iter()
         .find(|(_, mode)| row.ran.as_deref() == Some(*mode));
     let (_, mode) = *mode.ok_or("no such mode")?;
-    let mut requests = |mode| -> Result<(f64, f64), String> {
-        let run = experiment.run(&trial(choice, Op::Insert, mode))?;
-        let device = run.device.ok_or("requests were not counted")?;
-        let writes = device.writes.unwrap_or(device.write_requests);
-        Ok((writes as f64, device.flushes as f64))
+    let mut waited = |mode| Waited::of(experiment.run(&trial(choice, Op::Insert, mode))?);
+    let (ours, copy) = (waited(mode)?, waited(COPY)?);
+    let told = |of: &Waited| {
+        format!(
+            "{} writes, {} flushes, {:.0} ms of the processor",
+            of.writes,
+            of.flushes,
+            of.cpu_s * 1e3
+        )
     };
-    let (ours, copy) = (requests(mode)?, requests(COPY)?);
     Ok(Predicted::of_row(
-        costs.us(ours) / costs.us(copy),
+        ours.seconds(costs) / copy.seconds(costs),
         &format!(
-            "a write takes {:.0} us, a flush {:.0} us; WAL {} writes, {} flushes;",
-            costs.write_us, costs.flush_us, copy.0, copy.1
+            "a write takes {:.0} us, a flush {:.0} us; WAL {};",
+            costs.write_s * 1e6,
+            costs.flush_s * 1e6,
+            told(&copy)
         ),
-        format!("{} writes, {} flushes", ours.0, ours.1),
+        told(&ours),
     ))
-}
-
-/// The time of requests one after the other.
-struct Costs {
-    write_us: f64,
-    flush_us: f64,
-}
-
-impl Costs {
-    fn us(&self, (writes, flushes): (f64, f64)) -> f64 {
-        writes * self.write_us + flushes * self.flush_us
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reproduce::experiment::Costs;
     use crate::reproduce::outcome::Verdict;
     use crate::reproduce::rounds::Paired;
 
@@ -344,20 +333,29 @@ mod tests {
         assert_eq!(verdict(FASTER, 1.05), Verdict::Misses);
     }
 
-    /// A mode with twice the flushes, which took 1.8 times WAL's time.
+    /// A mode with twice the flushes, which took 1.8 times WAL's time. The processor takes an eighth of it.
     #[test]
     fn the_reason_for_a_time_can_fail() {
         let row = row(UNWRITTEN, FASTER, 1.8);
         assert!(row.differs());
         let costs = Costs {
-            write_us: 50.0,
-            flush_us: 400.0,
+            write_s: 50e-6,
+            flush_s: 400e-6,
         };
-        let of = |flushes| costs.us((3000.0, flushes)) / costs.us((3000.0, 1500.0));
-        assert!(row.is_accounted_for_by(of(3000.0)));
-        // Planted: as many flushes as WAL, and far more than twice as many.
-        assert!(!row.is_accounted_for_by(of(1500.0)));
-        assert!(!row.is_accounted_for_by(of(6000.0)));
+        let waited = |flushes, cpu_s| Waited {
+            writes: 3000.0,
+            flushes,
+            cpu_s,
+        };
+        let of = |flushes, cpu_s| {
+            waited(flushes, cpu_s).seconds(costs) / waited(1500.0, 0.1).seconds(costs)
+        };
+        assert!(row.is_accounted_for_by(of(3000.0, 0.1)));
+        // Planted: as many flushes as WAL, far more than twice as many, and a processor that works as
+        // long as all flushes take.
+        assert!(!row.is_accounted_for_by(of(1500.0, 0.1)));
+        assert!(!row.is_accounted_for_by(of(6000.0, 0.1)));
+        assert!(!row.is_accounted_for_by(of(3000.0, 2.0)));
     }
 
     /// The bytes of inserts to WAL's; the paper has 0.83.

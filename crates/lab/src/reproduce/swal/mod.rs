@@ -4,7 +4,7 @@
 //! - [`table`]: its table III.
 //! - [`modes`]: stock modes on Mobibench (figure 3).
 //! - [`pages`]: the compressed size of pages, and the time of compression (figures 4 and 9).
-//! - [`traffic`]: the writes and the time of applications (figures 7 and 8).
+//! - [`traffic`]: the writes and the time of applications (figures 7 and 8); [`times`]: why times differ.
 //! - [`recovery`]: the first access after a crash (figure 10).
 //!
 //! The paper's applications are generated to the published characteristics, not recorded. Every
@@ -15,6 +15,7 @@ mod modes;
 mod pages;
 pub mod recovery;
 mod table;
+mod times;
 mod traffic;
 
 use onewrite_workload::plan::Op;

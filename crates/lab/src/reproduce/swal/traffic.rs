@@ -4,6 +4,7 @@ use onewrite_workload::plan::Op;
 
 use super::data::{self, APPLICATIONS};
 use super::pages::{self, Blocks};
+use super::times::TIME_REASONS;
 use super::{GENERATED, OURS, PAPER_S, trial};
 use crate::reproduce::experiment::{Choice, Experiment, Trial};
 use crate::reproduce::outcome::{Kind, Predicted, Reason, Row, Shown, Side, Stated, explain};
@@ -22,14 +23,14 @@ const BLOCK: f64 = 4096.0;
 
 /// Names of rows over all applications.
 const AVERAGE: &str = "average of all";
-const LEAST: &str = "least of all";
-const MOST: &str = "most of all";
+pub(super) const LEAST: &str = "least of all";
+pub(super) const MOST: &str = "most of all";
 
 const JOURNAL_WAL: &str = "journal: WAL to S-WAL";
 const JOURNAL_OURS: &str = "journal: WAL to S-WAL with differences";
 const DATABASE: &str = "database: PERSIST to WAL";
-const TO_WAL: &str = "time: S-WAL to WAL";
-const TO_PERSIST: &str = "time: PERSIST to S-WAL";
+pub(super) const TO_WAL: &str = "time: S-WAL to WAL";
+pub(super) const TO_PERSIST: &str = "time: PERSIST to S-WAL";
 
 /// Transactions of an application whose time is taken. Each has a checkpoint within them.
 const TIMED: u32 = 1_000;
@@ -46,7 +47,7 @@ pub fn timed_trials(choice: Choice) -> Vec<Trial> {
     APPLICATIONS.iter().flat_map(|one| each(one.op)).collect()
 }
 
-fn timed(choice: Choice, op: Op, mode: &'static str) -> Trial {
+pub(super) fn timed(choice: Choice, op: Op, mode: &'static str) -> Trial {
     let trial = trial(choice, op, mode);
     Trial {
         count: trial.count.min(TIMED),
@@ -57,23 +58,23 @@ fn timed(choice: Choice, op: Op, mode: &'static str) -> Trial {
 
 /// The cost of an application's transaction in a mode.
 #[derive(Clone, Copy)]
-struct Cost {
+pub(super) struct Cost {
     /// Blocks written to the journal, of 4 KiB.
     journal: f64,
     /// Blocks written to the database.
     database: f64,
     /// Flushes of the device.
-    flushes: f64,
+    pub(super) flushes: f64,
     /// Seconds of the whole run.
-    seconds: f64,
-    count: f64,
+    pub(super) seconds: f64,
+    pub(super) count: f64,
 }
 
 fn cost(experiment: &mut Experiment<'_>, op: Op, mode: &'static str) -> Result<Cost, String> {
     cost_of(experiment, &trial(experiment.choice(), op, mode))
 }
 
-fn cost_of(experiment: &mut Experiment<'_>, trial: &Trial) -> Result<Cost, String> {
+pub(super) fn cost_of(experiment: &mut Experiment<'_>, trial: &Trial) -> Result<Cost, String> {
     let run = experiment.run(trial)?;
     let by = run.by_file.unwrap_or_default();
     let count = f64::from(run.count);
@@ -334,7 +335,7 @@ pub fn figure_8(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
     })
 }
 
-fn seconds(run: &Run) -> f64 {
+pub(super) fn seconds(run: &Run) -> f64 {
     run.elapsed_s
 }
 
@@ -440,7 +441,7 @@ const TRAFFIC_REASONS: &[Reason] = &[
 ];
 
 /// The average of the applications, the least or the most, as the row has it.
-fn of_all(row: &Row, values: &[f64]) -> f64 {
+pub(super) fn of_all(row: &Row, values: &[f64]) -> f64 {
     let value = match row.name {
         MOST => most(values),
         LEAST => least(values),
@@ -511,73 +512,6 @@ fn pages_come_back(experiment: &mut Experiment<'_>, row: &Row) -> Result<Predict
     let measured =
         format!("blocks a transaction in WAL: to the log {logged_told}; to the database {told}");
     Ok(Predicted::new(of_all(row, &ratios), measured))
-}
-
-const FLUSHES: &str = "flushes of a transaction";
-
-const TIME_REASONS: &[Reason] = &[
-    Reason {
-        of: |row| row.quantity == TO_WAL,
-        side: Side::Above,
-        sentence: "Once its log is reused, stock WAL waits for one flush a commit as S-WAL does, and what a commit of \
-                   this device takes is the flush rather than the bytes.",
-        count: FLUSHES,
-        predict: |experiment, row| by_flushes(experiment, row, PAPER_S, "wal"),
-    },
-    Reason {
-        of: |row| row.quantity == TO_WAL,
-        side: Side::Below,
-        sentence: "S-WAL's prepared blocks spare commits the file system's journal, which stock WAL's growing log does \
-                   not: more flushes a commit.",
-        count: FLUSHES,
-        predict: |experiment, row| by_flushes(experiment, row, PAPER_S, "wal"),
-    },
-    Reason {
-        of: |row| row.quantity == TO_PERSIST,
-        side: Side::Above,
-        sentence: "PERSIST waits for several flushes a transaction, S-WAL for one, and on this device the flush is what \
-                   a transaction takes.",
-        count: FLUSHES,
-        predict: |experiment, row| by_flushes(experiment, row, "persist", PAPER_S),
-    },
-    Reason {
-        of: |row| row.quantity == TO_PERSIST,
-        side: Side::Below,
-        sentence: "PERSIST waits for fewer flushes a transaction than the paper's ratio has it, for each of S-WAL's.",
-        count: FLUSHES,
-        predict: |experiment, row| by_flushes(experiment, row, "persist", PAPER_S),
-    },
-];
-
-/// The ratio of times if only flushes took time. The row is about one application: the one with the
-/// least or the largest ratio.
-fn by_flushes(
-    experiment: &mut Experiment<'_>,
-    row: &Row,
-    of: &'static str,
-    to: &'static str,
-) -> Result<Predicted, String> {
-    let choice = experiment.choice();
-    let mut times = Vec::new();
-    for one in &APPLICATIONS {
-        let [of, to] = [of, to].map(|mode| timed(choice, one.op, mode));
-        times.push(seconds(experiment.run(&of)?) / seconds(experiment.run(&to)?));
-    }
-    let wanted = of_all(row, &times);
-    let at = times.iter().position(|time| *time == wanted);
-    let one = at.and_then(|at| APPLICATIONS.get(at));
-    let one = one.ok_or("no such application")?;
-    let mut told = Vec::new();
-    let mut flushes = |mode| -> Result<f64, String> {
-        let cost = cost_of(experiment, &timed(choice, one.op, mode))?;
-        let us = cost.seconds / cost.count * 1e6;
-        told.push(format!("{:.2} and {us:.0} us in {mode}", cost.flushes));
-        Ok(cost.flushes)
-    };
-    let figure = flushes(of)? / flushes(to)?;
-    let measured = "flushes and time of a transaction:";
-    let of_row = format!("{}: {}", one.name, told.join(", "));
-    Ok(Predicted::of_row(figure, measured, of_row))
 }
 
 #[cfg(test)]

@@ -49,6 +49,7 @@ pub struct Ratios {
     pub seed: u64,
     pub time: f64,
     pub host_writes: f64,
+    /// Of blocks that were used up ([`Ran::used_blocks`]).
     pub erases: f64,
 }
 
@@ -176,13 +177,13 @@ pub fn cells(ran: &[Ran]) -> Vec<Cell> {
 
 impl Ratios {
     fn of(other: &Ran, xftl: &Ran) -> Self {
-        let each = |count: fn(&Ran) -> u64, one: &Ran| one.each(count(one));
-        let ratio = |count: fn(&Ran) -> u64| each(count, other) / each(count, xftl).max(1e-12);
+        let each = |of: fn(&Ran) -> f64, one: &Ran| of(one) / f64::from(one.transactions.max(1));
+        let ratio = |of: fn(&Ran) -> f64| each(of, other) / each(of, xftl).max(1e-12);
         Self {
             seed: xftl.seed,
             time: other.ms_per_transaction / xftl.ms_per_transaction.max(1e-12),
-            host_writes: ratio(|one| one.host_writes),
-            erases: ratio(|one| one.erases),
+            host_writes: ratio(|one| one.host_writes as f64),
+            erases: ratio(|one| one.used_blocks),
         }
     }
 }
@@ -428,7 +429,7 @@ mod tests {
             figure: "space",
             seed,
             controller,
-            erases: (ms * 100.0) as u64,
+            used_blocks: ms * 100.0,
             ..ran(mode, ms, host, 1)
         };
         vec![

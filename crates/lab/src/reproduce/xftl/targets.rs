@@ -133,7 +133,7 @@ fn rows(pair: &Pair<'_>) -> Vec<Row> {
     let of_paper = xftl.is_partsupply() && other.mode == "WAL" && xftl.mode == WRITTEN;
     let of_paper = |stated| of_paper.then_some(stated);
     let pages = |ran: &Ran| ran.each(ran.host_writes);
-    let erases = |ran: &Ran| ran.each(ran.erases);
+    let erases = |ran: &Ran| ran.used_blocks / f64::from(ran.transactions.max(1));
     let time = pair.time_row(stated);
     let writes = pair.row(HOST, "a transaction", pages, of_paper(HALVED));
     let life = pair.row(ERASES, "a transaction", erases, of_paper(DOUBLED));
@@ -207,7 +207,8 @@ fn predictions(pairs: &[Pair<'_>]) -> Vec<String> {
 }
 
 const WAITS: &str = "the programs, reads and erases that the device waits for, by the NAND's times";
-const PROGRAMMED: &str = "all pages programmed, for a block is erased once they have filled it";
+const PROGRAMMED: &str =
+    "the pages that the FTL programs, for a block is erased once they have filled it";
 const DRAWN: &str = "the pages that a log and its checkpoints write, by the database's size";
 
 pub const REASONS: &[Reason<PredictPair>] = &[
@@ -325,11 +326,11 @@ fn by_waits(pair: &Pair<'_>) -> Predicted {
     Predicted::of_row(other / xftl, "a transaction waits:", of_row)
 }
 
-/// WAL's erases to X-FTL's: a block is erased for as many programs in both.
+/// WAL's erases to X-FTL's: a block is erased for as many programs in both. Erases and open blocks are
+/// the NAND's counts, and pages the FTL's.
 fn by_programs(pair: &Pair<'_>) -> Predicted {
-    let programs = |ran: &Ran| ran.each(ran.programs);
     let of_row = format!("{} and {}", worked(pair.other), worked(pair.xftl));
-    let ratio = programs(pair.other) / programs(pair.xftl).max(1e-12);
+    let ratio = pair.other.pages() / pair.xftl.pages().max(1e-12);
     Predicted::of_row(ratio, "a transaction of each:", of_row)
 }
 
@@ -406,6 +407,7 @@ pub mod tests {
             gc_ahead: 0,
             gc_blocks: 0,
             erases: 0,
+            used_blocks: 0.0,
             map_writes: 0,
             table_writes: 0,
             root_writes: roots * 200,
@@ -513,7 +515,7 @@ pub mod tests {
         let pair = |figure, wal_erases| {
             let of = |mode, host, erases| Ran {
                 figure,
-                erases,
+                used_blocks: f64::from(erases),
                 ..ran(mode, 5.0, host, 1)
             };
             judge(&[

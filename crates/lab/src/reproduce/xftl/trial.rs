@@ -203,6 +203,9 @@ pub struct Ran {
     pub gc_ahead: u64,
     pub gc_blocks: u64,
     pub erases: u64,
+    /// Blocks that its pages used up. These are the erases, except for blocks that were open at an end
+    /// of the run: they count by the pages programmed in the run.
+    pub used_blocks: f64,
     pub map_writes: u64,
     pub table_writes: u64,
     pub root_writes: u64,
@@ -223,6 +226,13 @@ impl Ran {
     /// A count, for each transaction.
     pub fn each(&self, count: u64) -> f64 {
         count as f64 / f64::from(self.transactions.max(1))
+    }
+
+    /// Pages programmed a transaction, by the FTL's own counts.
+    pub fn pages(&self) -> f64 {
+        let moved = self.gc_copies + self.wear_copies + self.scrub_copies + self.failed_copies;
+        let bookkeeping = self.map_writes + self.table_writes + self.root_writes;
+        self.each(self.host_writes + moved + bookkeeping + self.padding_writes)
     }
 
     /// Whether a run is of X-FTL, in either way.
@@ -310,6 +320,21 @@ pub fn write_file(path: &Path, bytes: u64) -> Result<(), String> {
 /// A number of a report; 0 if it is missing.
 pub fn number(report: &Value, pointer: &str) -> u64 {
     report.pointer(pointer).and_then(Value::as_u64).unwrap_or(0)
+}
+
+/// See [`Ran::used_blocks`]. A block is erased when it is opened, for all of its pages.
+fn used_blocks(before: &Value, after: &Value) -> f64 {
+    let of = |report: &Value| {
+        let [erases, open, programmed, pages] = [
+            "/nand/erases",
+            "/wear/open_blocks",
+            "/wear/open_pages",
+            "/pages_per_block",
+        ]
+        .map(|pointer| number(report, pointer) as f64);
+        erases - open + programmed / pages.max(1.0)
+    };
+    of(after) - of(before)
 }
 
 impl Trial {
@@ -517,6 +542,7 @@ impl Trial {
             gc_ahead: of("/statistics/gc_ahead"),
             gc_blocks,
             erases: of("/nand/erases"),
+            used_blocks: used_blocks(before, after),
             map_writes: of("/statistics/map_writes"),
             table_writes: of("/statistics/table_writes"),
             root_writes: of("/statistics/root_writes"),
@@ -528,5 +554,32 @@ impl Trial {
             gc_validity: (gc_blocks > 0)
                 .then(|| gc_copies as f64 * 100.0 / (gc_blocks * pages) as f64),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Between two reports a block is filled whose half was there before, and one is opened and half
+    /// filled.
+    #[test]
+    fn a_block_that_is_open_at_an_end_counts_by_its_part() {
+        let report = |erases: u64, open_blocks: u64, open_pages: u64| {
+            json!({
+                "pages_per_block": 100,
+                "nand": { "erases": erases },
+                "wear": { "open_blocks": open_blocks, "open_pages": open_pages },
+            })
+        };
+        let used = |before: &Value, after: &Value| used_blocks(before, after);
+        let half = report(10, 1, 50);
+        assert_eq!(used(&half, &report(11, 1, 50)), 1.0);
+        // No erase, and half a block of pages.
+        assert_eq!(used(&half, &report(10, 0, 0)), 0.5);
+        // One erase, and a page.
+        assert!((used(&half, &report(11, 2, 51)) - 0.01).abs() < 1e-9);
     }
 }
