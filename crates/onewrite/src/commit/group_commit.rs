@@ -47,15 +47,6 @@ pub struct GroupCommit {
     turns: Turns,
     /// Another process leads, and does not finish.
     stuck: Stuck,
-    /// The last failed wait for the log's restart.
-    failed_restart: Mutex<Option<FailedRestart>>,
-}
-
-#[derive(Clone, Copy)]
-struct FailedRestart {
-    salts: Salts,
-    /// No new wait before the log has this many frames.
-    until: FrameNo,
 }
 
 #[derive(Default)]
@@ -318,37 +309,24 @@ impl GroupCommit {
     fn delay(&self) -> MutexGuard<'_, CommitDelay> {
         self.delay.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// How long a writer may wait for the log to restart, and a checkpoint that leads to it for
-    /// another one.
-    pub fn patience_for_restart(&self, index: IndexView) -> Duration {
-        match self.last_failed_restart(index) {
-            None => TURN,
-            Some(failed) if index.last_frame >= failed.until => OVERDUE,
-            Some(_) => Duration::ZERO,
-        }
+/// How long a writer may wait for the log to restart, and a checkpoint that leads to it for another
+/// one.
+pub fn patience_for_restart(log: &Log, index: IndexView) -> Duration {
+    match log.shared().restart_failed(index.salts) {
+        None => TURN,
+        Some(until) if index.last_frame >= until => OVERDUE,
+        Some(_) => Duration::ZERO,
     }
+}
 
-    /// A wait failed: a reader stays, or no connection checkpoints. No new wait before the log has
-    /// grown.
-    pub fn gave_up_restart(&self, index: IndexView) {
-        let frames = index.last_frame.0;
-        *self
-            .failed_restart
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(FailedRestart {
-            salts: index.salts,
-            until: FrameNo(frames.saturating_add(frames / RESTART_PART)),
-        });
-    }
-
-    fn last_failed_restart(&self, index: IndexView) -> Option<FailedRestart> {
-        let failed = *self
-            .failed_restart
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        failed.filter(|failed| failed.salts == index.salts)
-    }
+/// A wait failed: a reader stays, or no connection checkpoints. No new wait before the log has grown,
+/// in any process. Otherwise those of one process would wait without success, while others write.
+pub fn gave_up_restart(log: &Log, index: IndexView) {
+    let frames = index.last_frame.0;
+    let until = FrameNo(frames.saturating_add(frames / RESTART_PART));
+    log.shared().set_restart_failed(index.salts, until);
 }
 
 /// This thread leads in its process. However that ends, the others are woken or one of them leads.
@@ -523,7 +501,7 @@ mod tests {
             direct: DirectIo::Never,
             patience: &crate::storage::Short,
         };
-        let log = Log::create(&open, Layout::Packed).expect("a log");
+        let log = Log::create(&open, Layout::Packed, 0).expect("a log");
         let log = Arc::new(SharedLog::from(log));
         let until = (Salts([1; 8]), FrameNo(7));
         assert!(log.group_commit.lead_or_follow(until), "nobody else leads");

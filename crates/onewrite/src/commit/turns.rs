@@ -235,7 +235,7 @@ mod tests {
             direct: DirectIo::Never,
             patience: &Short,
         };
-        Log::create(&open, Layout::Packed).expect("a log")
+        Log::create(&open, Layout::Packed, 0).expect("a log")
     }
 
     /// Writes once.

@@ -268,6 +268,21 @@ impl Shared {
         crate::sync::futex_wait(&self.page.flushes, seen, most);
     }
 
+    /// Notes that a wait for the log's restart failed: no connection of any process waits for it again
+    /// before the log has this many frames.
+    pub fn set_restart_failed(&self, salts: Salts, until: FrameNo) {
+        if let Some(words) = self.words() {
+            words
+                .restart_failed
+                .store(mark(salts, until), Ordering::Relaxed);
+        }
+    }
+
+    /// See [`Shared::set_restart_failed`]; `None` if no wait of this generation has failed.
+    pub fn restart_failed(&self, salts: Salts) -> Option<FrameNo> {
+        frame_of(&self.page.restart_failed, salts)
+    }
+
     /// How often the write lock was released; see [`Shared::wait_for_release`].
     pub fn releases(&self) -> u32 {
         self.page.releases.load(Ordering::Acquire)

@@ -49,6 +49,8 @@ pub struct SharedWords {
     pub is_urgent: AtomicU32,
     /// The last batch of a block that the next one may share; 0 if none.
     pub open_block: AtomicU64,
+    /// The mark of the frame before which no writer waits for the log's restart again.
+    pub restart_failed: AtomicU64,
 }
 
 enum Words {

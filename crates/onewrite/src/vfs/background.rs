@@ -19,6 +19,7 @@ use super::host::{self, Connection, Host, SqlError};
 use super::settings::Settings;
 use crate::checkpoint::Fill;
 use crate::commit::SharedLog;
+use crate::commit::group_commit::{gave_up_restart, patience_for_restart};
 use crate::log::{ErrorKind, LogError};
 use crate::mode::CheckpointPolicy;
 use crate::storage::{Access, without_signals};
@@ -215,9 +216,9 @@ impl Database {
         let Some(index) = self.inner.index_view() else {
             return;
         };
-        let patience = log.group_commit.patience_for_restart(index);
+        let patience = patience_for_restart(log, index);
         if !patience.is_zero() && !log.background.await_idle(patience) {
-            log.group_commit.gave_up_restart(index);
+            gave_up_restart(log, index);
         }
     }
 

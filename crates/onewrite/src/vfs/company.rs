@@ -10,8 +10,8 @@ use super::database::Database;
 use super::ffi;
 use super::host::Connection;
 use super::state::CheckpointLock;
-use crate::commit::SharedLog;
 use crate::commit::turns::HandsOver;
+use crate::commit::{SharedLog, group_commit};
 use crate::log::shared::Contention;
 use crate::log::{ErrorKind, Log, LogError};
 use crate::sync::{Instant, sleep};
@@ -26,6 +26,10 @@ const RECOVERY_LOCK: c_int = 2;
 pub const FIRST_READ_LOCK: c_int = 3;
 /// The read locks after the first, for readers that use the log.
 pub const LOG_READ_LOCKS: c_int = 4;
+
+/// A wait for the log's restart ends after so many flushes of others: they go on committing, and this
+/// connection would starve.
+const RESTART_FLUSHES: u32 = 5;
 
 impl Database {
     fn groups_commits(&self, log: &Log) -> bool {
@@ -112,20 +116,28 @@ impl Database {
         self.wait_patiently(log, is_under_way, may_go_on);
     }
 
-    /// Waits for what lets the log restart, unless such a wait has just failed.
+    /// Waits for what lets the log restart, unless such a wait has just failed. Returns whether it has
+    /// waited.
     fn wait_patiently(
         &self,
         log: &SharedLog,
         is_under_way: impl Fn() -> bool,
         is_done: impl Fn() -> bool,
-    ) {
+    ) -> bool {
         let Some(index) = self.inner.index_view() else {
-            return;
+            return false;
         };
-        let patience = log.group_commit.patience_for_restart(index);
-        if !patience.is_zero() && wait(patience, is_under_way, is_done) == Waited::GaveUp {
-            log.group_commit.gave_up_restart(index);
+        let patience = group_commit::patience_for_restart(log, index);
+        let flushes = log.shared().flushes();
+        let is_fair = || log.shared().flushes().wrapping_sub(flushes) < RESTART_FLUSHES;
+        let is_under_way = || is_fair() && is_under_way();
+        if patience.is_zero() {
+            return false;
         }
+        if wait(patience, is_under_way, is_done) == Waited::GaveUp {
+            group_commit::gave_up_restart(log, index);
+        }
+        true
     }
 
     /// Whether another connection checkpoints now.
@@ -187,9 +199,9 @@ impl Database {
             && follows_commit
             && let Some(log) = self.log().filter(|log| self.groups_commits(log))
             && self.left_to_copy().is_some()
+            && self.wait_patiently(&log, || true, locked)
         {
             log.group_commit.note_checkpoint_wait();
-            self.wait_patiently(&log, || true, locked);
         }
         self.note_checkpoint_lock(CHECKPOINT_LOCK, 1, flags, code.get());
         code.get()

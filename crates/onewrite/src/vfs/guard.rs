@@ -567,7 +567,9 @@ impl Database {
             .layout_of_new_log(&header, mode, present.as_ref())
             .map_err(|why| LogError::new(ErrorKind::Unsuited, path, why))?;
         let open = self.open_log(path, mode, page_size(&header)?)?;
-        let log = shared_log(&open, |_| false, || Log::create(&open, layout))?;
+        let size =
+            (self.inner.size()).map_err(|code| self.inner_error("read the size of", code))?;
+        let log = shared_log(&open, |_| false, || Log::create(&open, layout, size))?;
         let id = log.id().unwrap_or(LogId([0; 8]));
         keep(&mut header, id);
         self.write_header(&mut header)?;

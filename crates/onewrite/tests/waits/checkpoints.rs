@@ -40,3 +40,30 @@ fn a_passive_checkpoint_waits_for_no_connection() {
     sql(&db, "INSERT INTO t VALUES('more')");
     assert_eq!(waits(), before + 1, "one that follows a commit");
 }
+
+/// Otherwise the connections of one process would wait on, while those of another write.
+#[test]
+fn no_process_waits_for_what_another_one_waited_for_in_vain() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let db = made(&path, "onewrite");
+    let other = open(&path);
+    sql(&db, "PRAGMA wal_autocheckpoint=0");
+    for _ in 0..200 {
+        sql(&db, "INSERT INTO t VALUES('more')");
+    }
+    sql(&other, "BEGIN");
+    sql(&other, "SELECT count(*) FROM t");
+    sql(&db, "PRAGMA wal_checkpoint(PASSIVE)");
+    let mut locker = Helper::start();
+    locker.lock(&companion(&path, "-shm"), "write", CHECKPOINT, 1);
+    let mut writer = Helper::with(&path);
+    writer.ask("PRAGMA wal_autocheckpoint=1");
+    writer.ask("INSERT INTO t VALUES('more')");
+    let status = writer.ask("PRAGMA onewrite_status");
+    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    assert_eq!(status["group_commits"]["checkpoint_waits"], 1, "{status}");
+    sql(&db, "PRAGMA wal_autocheckpoint=1");
+    sql(&db, "INSERT INTO t VALUES('more')");
+    assert_eq!(count(&db, "checkpoint_waits"), 0);
+}
