@@ -1,5 +1,5 @@
 //! All waiting times, and the functions that wait. A process may be stopped, or frozen with its
-//! container, while it holds any lock, so every wait has a bound. The rules are W1 to W32 of
+//! container, while it holds any lock, so every wait has a bound. The rules are W1 to W33 of
 //! `docs/durability.md`, which also has a table of these times.
 
 pub mod stall;
@@ -85,6 +85,8 @@ times! {
     LINGER_LOOK = ms(1000);
     /// `exit` waits no longer for databases that linger to be closed.
     AT_EXIT = ms(5000);
+    /// `fork` waits no longer until our threads are out of SQLite.
+    AT_FORK = ms(5000);
     /// After so long without a commit, the thread that checkpoints takes the moment for a quiet one.
     QUIET = ms(200);
 

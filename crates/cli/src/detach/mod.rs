@@ -309,8 +309,9 @@ fn check_room(path: &Path) -> Result<(), String> {
 const SHARED_BYTES: [(&str, u64); 2] = [("-shm", 32 << 10), ("-onewrite-shm", 4 << 10)];
 
 fn in_use() -> String {
-    "the database is in use: another process has it open (SQLite's locks do not show which). Nothing \
-     is lost; close it there, or run this again when that process has ended"
+    "the database is in use: another process has it open (SQLite's locks do not show which). With \
+     onewrite_linger it keeps it open for that time after it has closed it. Nothing is lost; close it \
+     there, or run this again when that time is over, or that process has ended"
         .to_owned()
 }
 

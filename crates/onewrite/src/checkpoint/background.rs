@@ -13,6 +13,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::due::{Due, Fill, Pass};
+use crate::storage::process_number;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Instant, JoinHandle, Mutex, MutexGuard};
 use crate::waits::{IDLE, QUIET};
@@ -35,7 +36,7 @@ pub struct Background {
 struct State {
     thread: Thread,
     /// To be joined when the thread has ended.
-    handle: Option<JoinHandle<()>>,
+    handle: Option<Handle>,
     /// Whether a pass was asked for and has not begun.
     is_asked: bool,
     /// The last commit that has left a pass for a quiet moment, until there is a pass.
@@ -47,6 +48,28 @@ struct State {
     is_stopping: bool,
     checkpoints: u64,
     failure: Option<Failure>,
+}
+
+/// A thread, and the process that has it.
+struct Handle {
+    process: u64,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Handle {
+    fn join(mut self) {
+        // A panic was reported when it happened.
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+impl Drop for Handle {
+    /// A child of fork has not the thread. It must not detach it: the C library has reused its memory.
+    fn drop(&mut self) {
+        if self.process != process_number() {
+            std::mem::forget(self.thread.take());
+        }
+    }
 }
 
 /// Why no thread checkpoints this log for now.
@@ -151,8 +174,13 @@ impl Background {
 
     fn start(&self, state: &mut State, start: impl FnOnce() -> Option<JoinHandle<()>>) -> bool {
         // It has ended, and no longer needs the mutex.
-        state.handle.take().map(JoinHandle::join);
-        state.handle = start();
+        if let Some(ended) = state.handle.take() {
+            ended.join();
+        }
+        state.handle = start().map(|thread| Handle {
+            process: process_number(),
+            thread: Some(thread),
+        });
         let is_started = state.handle.is_some();
         match is_started {
             true => state.thread = Thread::Working,
@@ -174,8 +202,13 @@ impl Background {
     }
 
     /// The thread's work: makes passes when it is asked, and in quiet moments, until it is stopped, or
-    /// has had nothing to do for long. The error of a pass ends it.
-    pub fn serve(&self, mut checkpoint: impl FnMut() -> Result<(), String>) {
+    /// has had nothing to do for long. The error of a pass ends it. `tell` is called where nobody waits
+    /// for the thread, and returns whether it had something to tell.
+    pub fn serve(
+        &self,
+        mut checkpoint: impl FnMut() -> Result<(), String>,
+        mut tell: impl FnMut() -> bool,
+    ) {
         let mut state = self.state();
         while !state.is_stopping {
             if state.is_asked && state.holds == 0 {
@@ -198,6 +231,13 @@ impl Background {
             }
             state.thread = Thread::Idle;
             self.changed.notify_all();
+            drop(state);
+            let has_told = tell();
+            state = self.state();
+            let may_begin = state.is_asked && state.holds == 0;
+            if has_told || may_begin || state.is_stopping {
+                continue;
+            }
             let pause = state.pause();
             let woken = self.changed.wait_timeout(state, pause);
             let (guard, result) = woken.unwrap_or_else(PoisonError::into_inner);
@@ -236,8 +276,9 @@ impl Background {
         state.is_stopping = false;
         let handle = state.handle.take();
         drop(state);
-        // A panic was reported when it happened.
-        handle.map(JoinHandle::join);
+        if let Some(ended) = handle {
+            ended.join();
+        }
     }
 
     /// Waits until the thread is not in SQLite, as it is in a checkpoint. It stays outside until as
@@ -248,6 +289,21 @@ impl Background {
         while state.thread == Thread::Working {
             state = self.wait(state);
         }
+    }
+
+    /// As [`Background::hold`], and waits no longer than this. `false` if the thread still is in SQLite.
+    pub fn hold_until(&self, end: Instant) -> bool {
+        let mut state = self.state();
+        state.holds += 1;
+        while state.thread == Thread::Working {
+            let now = Instant::now();
+            if now >= end {
+                return false;
+            }
+            let woken = self.changed.wait_timeout(state, end - now);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
     }
 
     /// See [`Background::hold`].
@@ -329,7 +385,7 @@ mod tests {
         let its = Arc::clone(background);
         Some(std::thread::spawn(move || {
             let _ends = its.until_it_ends();
-            its.serve(checkpoint);
+            its.serve(checkpoint, || false);
         }))
     }
 

@@ -122,7 +122,13 @@ impl Turns {
             !turn.among_processes && log.shared().contention() == Contention::Processes;
         drop(turn);
         if among_processes && self.take_among_processes(log, end) {
-            self.turn().among_processes = true;
+            let mut turn = self.turn();
+            turn.among_processes = true;
+            // Another connection may have written meanwhile without a turn, and have ended it. If nobody
+            // had it now, nobody would end it among the processes.
+            if turn.holder.is_none() {
+                self.give(&mut turn, committer);
+            }
         }
     }
 
@@ -215,15 +221,24 @@ mod tests {
     use crate::mode::{InitPolicy, JournalMode, Layout};
     use crate::storage::{Access, DirectIo, Init, NewFile, Short};
     use crate::wal::PageSize;
+    use std::path::{Path, PathBuf};
 
     const FIRST: Committer = Committer(1 << 32 | 1);
     const OTHER: Committer = Committer(1 << 32 | 2);
 
-    fn log(directory: &std::path::Path) -> Log {
-        let path = directory.join("db-onewrite");
-        let open = OpenLog {
-            path: &path,
-            companions_of: &path,
+    fn path_in(directory: &Path) -> PathBuf {
+        directory.join("db-onewrite")
+    }
+
+    fn log(directory: &Path) -> Log {
+        let path = path_in(directory);
+        Log::create(&opening(&path), Layout::Packed, 0).expect("a log")
+    }
+
+    fn opening(path: &Path) -> OpenLog<'_> {
+        OpenLog {
+            path,
+            companions_of: path,
             mode: JournalMode::Onewrite,
             page: PageSize::new(4096).expect("a page size"),
             access: Access::ReadWrite,
@@ -234,8 +249,7 @@ mod tests {
             init: InitPolicy::Always(Init::ZeroFill),
             direct: DirectIo::Never,
             patience: &Short,
-        };
-        Log::create(&open, Layout::Packed, 0).expect("a log")
+        }
     }
 
     /// Writes once.
@@ -289,5 +303,40 @@ mod tests {
             let has_turn = sleeper.join().expect("no panic");
             assert!(has_turn);
         });
+    }
+
+    /// The other one was allowed to write without a turn, and has ended it before the first one had the
+    /// turn among the processes.
+    #[test]
+    fn a_turn_among_processes_ends_though_another_connection_wrote_meanwhile() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let log = log(directory.path());
+        // Its locks are those of another process.
+        let theirs = Log::open_guarded(
+            &opening(&path_in(directory.path())),
+            log.id().expect("an id"),
+        );
+        let theirs = theirs.expect("the same log");
+        let lock = || theirs.file().try_lock(LockByte::Turn, LockKind::Exclusive);
+        assert!(lock().expect("a lock"));
+        for committer in [FIRST, Committer(2 << 32 | 1)] {
+            log.shared().note_committer(committer);
+        }
+        assert_eq!(log.shared().contention(), Contention::Processes);
+        let turns = Turns::default();
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| turns.take(&log, FIRST, HandsOver::EachTime));
+            while !turns.is_anothers(OTHER) {
+                std::thread::yield_now();
+            }
+            turns.claim(OTHER);
+            turns.end(&log, OTHER, HandsOver::EachTime);
+            theirs.file().unlock(LockByte::Turn).expect("unlocked");
+            theirs.shared().note_release();
+            first.join().expect("no panic");
+        });
+        assert!(!lock().expect("an answer"), "the first one has the turn");
+        turns.end(&log, FIRST, HandsOver::EachTime);
+        assert!(lock().expect("an answer"), "nobody has it");
     }
 }

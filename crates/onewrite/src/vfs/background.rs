@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::convert;
 use super::database::Database;
+use super::events::later;
 use super::ffi;
 use super::guard::Look;
 use super::header::{GUARD_BYTE, Header, READ_VERSION_AT, WAL_VERSION, guarded_by};
@@ -23,7 +24,8 @@ use crate::commit::group_commit::{gave_up_restart, patience_for_restart};
 use crate::log::{ErrorKind, LogError};
 use crate::mode::CheckpointPolicy;
 use crate::storage::{Access, without_signals};
-use crate::sync::{self, Builder, JoinHandle};
+use crate::sync::{self, Builder, Instant, JoinHandle};
+use crate::waits::AT_FORK;
 
 /// A commit checkpoints by itself when the log has so many times the frames of
 /// `wal_autocheckpoint`. The thread has fallen behind then, or a reader keeps the log.
@@ -275,6 +277,7 @@ std::thread_local! {
 /// Called before fork(2): the child has no such thread. If it were inside SQLite now, it would keep
 /// SQLite's mutexes locked in the child for ever.
 pub fn before_fork() {
+    let end = Instant::now() + AT_FORK;
     // A thread that has lost its data is ending, and hardly forks.
     let _ = FORKING.try_with(|forking| {
         let mut held: Vec<Arc<SharedLog>> = Vec::new();
@@ -289,7 +292,8 @@ pub fn before_fork() {
                 break serving;
             };
             drop(serving);
-            log.background.hold();
+            // A thread may be in a callback of the application, which needs a lock that this thread has.
+            log.background.hold_until(end);
             held.push(log);
         };
         forking.replace(Some(Fork { serving, held }));
@@ -314,8 +318,21 @@ pub fn after_fork_in_child() {
     }
 }
 
-/// The thread.
+/// The thread. A fork waits for it, except where it has no more to do: there it writes to SQLite's log
+/// (Y5).
 fn serve(host: &'static Host, path: &Path, served: Served) {
+    let ((), lines) = later::held_back(|| serve_quietly(host, path, served));
+    lines.tell();
+}
+
+fn tell() -> bool {
+    let lines = later::so_far();
+    let are_there = !lines.is_empty();
+    lines.tell();
+    are_there
+}
+
+fn serve_quietly(host: &'static Host, path: &Path, served: Served) {
     let log = Arc::clone(&served.log);
     let _ends = log.background.until_it_ends();
     let _serving = Serving::new(&log);
@@ -324,7 +341,7 @@ fn serve(host: &'static Host, path: &Path, served: Served) {
             query("PRAGMA synchronous=NORMAL")?;
             query("SELECT count(*) FROM sqlite_schema")?;
             let checkpoint = || query("PRAGMA wal_checkpoint(PASSIVE)").map(drop);
-            log.background.serve(|| checkpoint().or_else(passing));
+            log.background.serve(|| checkpoint().or_else(passing), tell);
             Ok(())
         })
     });

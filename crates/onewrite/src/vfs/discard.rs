@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::{ffi, host};
+use super::{ffi, host, linger};
 use crate::log::LogId;
 
 /// The log that the database gave up.
@@ -32,7 +32,9 @@ pub enum DiscardError {
 impl fmt::Display for DiscardError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            DiscardError::InUse => f.write_str("the database is in use"),
+            DiscardError::InUse => f.write_str(
+                "the database is in use: close it, or wait until the time of onewrite_linger is over",
+            ),
             DiscardError::Failed(why) => f.write_str(why),
         }
     }
@@ -91,6 +93,8 @@ pub fn discard_log(database: &Path) -> Result<Discarded, DiscardError> {
     let Some(host) = host::get() else {
         return Err(DiscardError::Failed("SQLite is not available".to_owned()));
     };
+    // Its close needs the log.
+    linger::end(database);
     leave(Order::Discard);
     let queried = host::with_connection(host, database, super::VFS_NAME, |query| {
         query("PRAGMA busy_timeout=1000")?;

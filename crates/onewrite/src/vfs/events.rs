@@ -5,6 +5,7 @@
 //! one, unless it fails or takes longer than `onewrite_stall_log`. Repetitions are limited
 //! ([`limit`]). It takes no lock, so a child of fork may write events.
 
+pub mod later;
 mod limit;
 mod line;
 #[cfg(test)]
@@ -19,7 +20,6 @@ use std::time::Duration;
 
 use super::environment;
 use super::ffi;
-use super::host;
 use limit::LIMITS;
 pub use sink::print;
 
@@ -239,14 +239,14 @@ impl Event {
             self.fields.push(("repeated", missed.to_string()));
         }
         let line = line::of(self.kind.name, &self.fields);
-        host::log_line(self.kind.code, &line);
+        later::log_line(self.kind.code, &line);
         sink::write(self.kind, &self.fields, &line);
     }
 }
 
 /// Writes a message.
 pub fn message(code: c_int, text: &str) {
-    host::log_line(code, text);
+    later::log_line(code, text);
     if matches!(environment::sink(), Ok(environment::Sink::None) | Err(_)) {
         return;
     }

@@ -22,7 +22,6 @@ use super::header::{
 };
 use super::host;
 use super::inner::LockLevel;
-use super::linger;
 use super::state::KeptOut;
 use super::status;
 use crate::commit::SharedLog;
@@ -71,15 +70,17 @@ impl Database {
 
     /// `xLock(SHARED)` from no lock.
     pub fn lock_shared(&self) -> c_int {
-        loop {
+        let mut code = ffi::SQLITE_BUSY;
+        for _ in 0..DATABASE_LOCK.most {
             let closings = self.await_lingering();
-            let code = self.try_lock_shared_often();
+            code = self.try_lock_shared_often();
             let is_busy = code & 0xff == ffi::SQLITE_BUSY;
-            // One of our own connections closed meanwhile, and had EXCLUSIVE.
-            if !is_busy || closings == linger::closings() {
-                return code;
+            // If one of our own connections closed meanwhile, it had EXCLUSIVE.
+            if !is_busy || closings == self.closings() {
+                break;
             }
         }
+        code
     }
 
     fn try_lock_shared_often(&self) -> c_int {
@@ -569,7 +570,14 @@ impl Database {
         let open = self.open_log(path, mode, page_size(&header)?)?;
         let size =
             (self.inner.size()).map_err(|code| self.inner_error("read the size of", code))?;
-        let log = shared_log(&open, |_| false, || Log::create(&open, layout, size))?;
+        let log = shared_log(
+            &open,
+            |_| false,
+            || {
+                // Nobody else has the database, and its guard is not written yet.
+                Log::create(&open, layout, size).inspect_err(|_| self.remove_companions())
+            },
+        )?;
         let id = log.id().unwrap_or(LogId([0; 8]));
         keep(&mut header, id);
         self.write_header(&mut header)?;

@@ -107,6 +107,19 @@ pub fn enter(host: &'static Host) {
     CURRENT.set(Some(host));
 }
 
+/// Does some work in the name of another SQLite. After it this thread is in the one that it was in.
+pub fn within<T>(host: Option<&'static Host>, work: impl FnOnce() -> T) -> T {
+    let outer = CURRENT.replace(host);
+    let done = work();
+    CURRENT.set(outer);
+    done
+}
+
+/// Does some work that may use other SQLites. After it this thread is in the one that it was in.
+pub fn as_before<T>(work: impl FnOnce() -> T) -> T {
+    within(CURRENT.get(), work)
+}
+
 /// Writes a message to SQLite's error log (`SQLITE_CONFIG_LOG`), and where events go.
 pub fn log(code: c_int, message: &str) {
     events::message(code, message);

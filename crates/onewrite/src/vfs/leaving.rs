@@ -83,14 +83,18 @@ impl Database {
             }
         }
         self.log.replace(None);
-        if !self.has_moved() {
-            // Under EXCLUSIVE no connection uses it. If it stays, the next connection makes it
-            // again.
-            let _ = Shared::remove(&self.paths.log);
-        }
+        self.remove_companions();
         match self.switch.get() {
             Switch::Idle | Switch::Asks => Ok(()),
             Switch::ToStock | Switch::To(_) => self.forget_mode(),
+        }
+    }
+
+    /// Removes the files next to the log. Only under EXCLUSIVE: then no connection uses them. If they
+    /// stay, the next connection makes them again.
+    pub(super) fn remove_companions(&self) {
+        if !self.has_moved() {
+            let _ = Shared::remove(&self.paths.log);
         }
     }
 

@@ -5,21 +5,25 @@
 //! guard. Instead, an idle connection of our own is opened, or given more time. One thread closes
 //! these connections when their time is over; their close then does what the last close does.
 
+#[cfg(all(test, not(any(shuttle, loom))))]
+mod tests;
+
 use std::cell::{Cell, RefCell};
 use std::fs;
 use std::mem;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError, Weak};
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::background::{Served, Service, serving};
+use super::background::{Served, Service, served, serving};
 use super::claim::File;
 use super::database::Database;
+use super::events::later::{Later, held_back};
 use super::host::{Connection, Host, OwnConnection, SqlError, at_exit};
 use super::inner::LockLevel;
 use super::settings::Settings;
@@ -28,7 +32,7 @@ use crate::commit::SharedLog;
 use crate::mode::CheckpointPolicy;
 use crate::storage::{process_number, without_signals};
 use crate::sync::{self, Builder, Instant};
-use crate::waits::{AT_EXIT, LINGER_LOOK, LOOK};
+use crate::waits::{AT_EXIT, AT_FORK, LINGER_LOOK, LOOK};
 
 /// The most databases that a process keeps open.
 const MOST: u64 = 64;
@@ -68,8 +72,15 @@ struct State {
     kept: Vec<Kept>,
     has_thread: bool,
     is_exiting: bool,
+    /// Threads that are about to fork: no further database is kept open.
+    forks: u32,
+    /// Files that the parent had open so when it forked. SQLite counts locks on them that this process
+    /// has not.
+    inherited: Vec<File>,
     next_number: u64,
     failure: Option<String>,
+    /// Lines for SQLite's log, which the thread is to write.
+    untold: Option<Later>,
 }
 
 static STATE: Mutex<State> = Mutex::new(State {
@@ -77,15 +88,26 @@ static STATE: Mutex<State> = Mutex::new(State {
     kept: Vec::new(),
     has_thread: false,
     is_exiting: false,
+    forks: 0,
+    inherited: Vec::new(),
     next_number: 0,
     failure: None,
+    untold: None,
 });
 static CHANGED: Condvar = Condvar::new();
 
 /// The number of databases, so that a process without any takes no lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// How many of these connections have begun to close.
-static CLOSINGS: AtomicU64 = AtomicU64::new(0);
+/// Whether the process has inherited files.
+static HAS_INHERITED: AtomicBool = AtomicBool::new(false);
+/// How many of these connections have begun to close, by the database. Some databases share a place.
+static CLOSINGS: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+
+fn closings_of(file: Option<File>) -> &'static AtomicU64 {
+    let (device, inode) = file.unwrap_or_default();
+    let place = device.wrapping_mul(31).wrapping_add(inode) % CLOSINGS.len() as u64;
+    &CLOSINGS[place as usize]
+}
 
 impl State {
     /// The state of this process.
@@ -93,8 +115,15 @@ impl State {
         let process = process_number();
         if guard.process != process {
             // The connections belong to the parent, and so does the thread.
-            mem::forget(mem::take(&mut guard.kept));
+            let kept = mem::take(&mut guard.kept);
+            guard
+                .inherited
+                .extend(kept.iter().filter_map(|kept| kept.file));
+            HAS_INHERITED.store(!guard.inherited.is_empty(), Ordering::Release);
+            mem::forget(kept);
             guard.has_thread = false;
+            guard.forks = 0;
+            guard.untold = None;
             guard.process = process;
             guard.note_count();
         }
@@ -109,6 +138,13 @@ impl State {
         self.kept.retain(|kept| kept.number != number);
         self.note_count();
         CHANGED.notify_all();
+    }
+
+    /// The thread writes these lines. It has not ended, as a database was open until now.
+    fn tell_later(&mut self, lines: Later) {
+        if !lines.is_empty() {
+            self.untold.get_or_insert_default().append(lines);
+        }
     }
 
     /// Ends the time of the one that would be closed first.
@@ -133,11 +169,6 @@ fn wait(state: MutexGuard<'static, State>) -> MutexGuard<'static, State> {
 fn wait_for(state: MutexGuard<'static, State>, most: Duration) -> MutexGuard<'static, State> {
     let woken = CHANGED.wait_timeout(state, most);
     woken.unwrap_or_else(PoisonError::into_inner).0
-}
-
-/// See [`CLOSINGS`].
-pub fn closings() -> u64 {
-    CLOSINGS.load(Ordering::Acquire)
 }
 
 /// The fields of `onewrite_status` about all of them.
@@ -166,21 +197,24 @@ sync::thread_local! {
 /// A connection that ends the guard for this one does not wait for it (`await_lingering`).
 fn close_one(connection: OwnConnection) {
     let outer = CLOSES.with(|it| it.replace(true));
-    convert::in_our_own_connection(|| drop(connection));
+    // The thread may be in a call of another SQLite.
+    host::as_before(|| convert::in_our_own_connection(|| drop(connection)));
     CLOSES.with(|it| it.set(outer));
 }
 
-/// Closes those connections in this thread, and waits for those that another thread opens or closes.
+/// Closes those connections in this thread, and waits for those that another thread opens or closes. A
+/// fork waits for this, so nothing here calls the application (Y5).
 fn close(is_meant: impl Fn(&Kept) -> bool) -> MutexGuard<'static, State> {
     let mut state = state();
     while let Some(kept) = state.kept.iter_mut().find(|kept| is_meant(kept)) {
         let number = kept.number;
         state = match mem::replace(&mut kept.phase, Phase::Closes) {
             Phase::Open(connection) => {
-                CLOSINGS.fetch_add(1, Ordering::AcqRel);
+                closings_of(kept.file).fetch_add(1, Ordering::AcqRel);
                 drop(state);
-                close_one(connection);
+                let ((), lines) = held_back(|| close_one(connection));
                 let mut state = self::state();
+                state.tell_later(lines);
                 state.remove(number);
                 state
             }
@@ -249,7 +283,7 @@ impl Database {
             }
             state = wait(state);
         }
-        if state.is_exiting {
+        if state.is_exiting || state.forks > 0 {
             return false;
         }
         if state.kept.len() as u64 >= most() {
@@ -270,8 +304,11 @@ impl Database {
         });
         state.note_count();
         drop(state);
-        let opened = self.open_kept(log);
-        is_open(number, opened.map_err(|e| e.message))
+        // A fork waits for this, too.
+        let open = || is_open(number, self.open_kept(log).map_err(|e| e.message));
+        let (is_open, lines) = held_back(open);
+        lines.tell();
+        is_open
     }
 
     /// Opens the connection that keeps the database open.
@@ -333,8 +370,8 @@ impl Database {
     }
 
     /// Called when a file is opened, and before the first lock. A connection that is being closed may
-    /// have EXCLUSIVE. And one may keep another file open that had this name before. Returns
-    /// [`closings`].
+    /// have EXCLUSIVE. And one may keep another file open that had this name before. Returns how
+    /// often this database began to be closed so.
     ///
     /// No connection of our own waits here. The thread that checkpoints is waited for by the one that
     /// closes, and by a fork. If that one is in its way, the next commit asks again.
@@ -347,7 +384,12 @@ impl Database {
                 kept.path == self.paths.database && is_over
             }));
         }
-        closings()
+        self.closings()
+    }
+
+    /// See [`CLOSINGS`].
+    pub fn closings(&self) -> u64 {
+        closings_of(self.file()).load(Ordering::Acquire)
     }
 
     /// Whether SQLite may believe that the file is at its path. If the log is at its own, the
@@ -409,8 +451,15 @@ fn close_in_time() {
     let mut state = state();
     let mut looked = Instant::now();
     loop {
+        if let Some(lines) = state.untold.take() {
+            drop(state);
+            lines.tell();
+            state = self::state();
+            continue;
+        }
         let Some(first) = state.kept.iter().map(|kept| kept.until).min() else {
             state.has_thread = false;
+            CHANGED.notify_all();
             return;
         };
         let now = Instant::now();
@@ -452,12 +501,24 @@ fn end_replaced(state: MutexGuard<'static, State>, now: Instant) -> MutexGuard<'
 }
 
 /// Another SQLite of this process opens a file: no other keeps it open any more. Whether one did.
+///
+/// Not for a connection of our own: a fork waits for that one, and keeps the list of these connections
+/// locked. Where another SQLite has the file, it is not the one that this connection serves.
 pub fn end_in_other_hosts(host: &'static Host, path: &Path) -> bool {
+    served().is_none() && end_at(path, |kept| !ptr::eq(kept.host, host))
+}
+
+/// The process no longer keeps the file at this path open.
+pub fn end(path: &Path) {
+    end_at(path, |_| true);
+}
+
+fn end_at(path: &Path, is_such: impl Fn(&Kept) -> bool) -> bool {
     let Ok(stat) = fs::metadata(path) else {
         return false;
     };
     let file = Some((stat.dev(), stat.ino()));
-    let is_meant = |kept: &Kept| kept.file == file && !ptr::eq(kept.host, host);
+    let is_meant = |kept: &Kept| kept.file == file && is_such(kept);
     let found = state().kept.iter().any(is_meant);
     drop(close(is_meant));
     found
@@ -479,7 +540,8 @@ extern "C" fn close_at_exit() {
         kept.until = Instant::now();
     }
     CHANGED.notify_all();
-    while !state.kept.is_empty() && Instant::now() < end {
+    // The thread may have something to tell after the last one.
+    while (state.has_thread || !state.kept.is_empty()) && Instant::now() < end {
         state = wait_for(state, end - Instant::now());
     }
 }
@@ -491,7 +553,40 @@ std::thread_local! {
 /// Called before fork(2). SQLite counts the locks of all connections, and so a child would open the
 /// database without one. So the process keeps none open, and its thread is not in SQLite.
 pub fn before_fork() {
-    let _ = FORKING.try_with(|forking| forking.replace(Some(close(|_| true))));
+    let _ = FORKING.try_with(|forking| forking.replace(Some(close_to_fork())));
+}
+
+/// SQLite may have a message for the application, which may need a lock that this thread has. So another
+/// thread closes them, and is waited for no longer than `AT_FORK`.
+fn close_to_fork() -> MutexGuard<'static, State> {
+    let mut state = state();
+    if state.kept.is_empty() {
+        return state;
+    }
+    state.forks += 1;
+    let next = state.next_number;
+    drop(state);
+    let close_all = move || drop(close(|kept| kept.number < next));
+    let thread = Builder::new().name("onewrite".into());
+    if without_signals(|| thread.spawn(close_all)).is_err() {
+        close_all();
+    }
+    let end = Instant::now() + AT_FORK;
+    let mut state = self::state();
+    loop {
+        let now = Instant::now();
+        if state.kept.is_empty() || now >= end {
+            state.forks -= 1;
+            return state;
+        }
+        state = wait_for(state, end - now);
+    }
+}
+
+/// Whether the parent had the file open when it forked, and could not close it in time.
+pub fn is_inherited(file: File) -> bool {
+    let may_be = COUNT.load(Ordering::Acquire) > 0 || HAS_INHERITED.load(Ordering::Acquire);
+    may_be && state().inherited.contains(&file)
 }
 
 /// Called in the parent.

@@ -1,7 +1,7 @@
 //! Events must not harm the program: files at the number of standard error, full disks, floods.
 
 use std::fs::{self, OpenOptions};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -29,6 +29,7 @@ pub fn scene(name: &str, path: &Path) -> bool {
         "a connection at standard error" => connection_at_standard_error(path),
         "no room" => no_room(path),
         "flood" => flood(path),
+        "a pipe with room for a page" => full_pipe(path),
         _ => return false,
     }
     true
@@ -78,6 +79,78 @@ fn no_room(path: &Path) {
 /// Every commit fails with the same message.
 fn flood(path: &Path) {
     super::scenes::fail_flushes(path, 1000);
+}
+
+/// Commits next to a standard error that takes a part of a line, in a pipe a page of it.
+fn commits_without_standard_error(path: &Path, mut reader: fs::File, stderr: &fs::File) {
+    let before = std::io::stderr()
+        .as_fd()
+        .try_clone_to_owned()
+        .expect("a copy");
+    dup2_stderr(stderr).expect("standard error");
+    onewrite::register().expect("the VFS onewrite");
+    let flags = rusqlite::OpenFlags::default() | rusqlite::OpenFlags::SQLITE_OPEN_URI;
+    // The reason has the value, which is longer than the room.
+    let name = format!(
+        "file:{}?onewrite_stall_log={}",
+        path.display(),
+        "x".repeat(5000)
+    );
+    let db = rusqlite::Connection::open_with_flags_and_vfs(name, flags, onewrite::VFS_NAME);
+    // Without the wait that this is about, nothing here takes long.
+    let seconds = 60;
+    #[allow(unsafe_code)]
+    // SAFETY: a timer of this process.
+    unsafe {
+        libc::alarm(seconds)
+    };
+    let refused = db.and_then(|db| super::rows::query(&db, "PRAGMA schema_version"));
+    drop(made(&path.with_extension("other"), "onewrite"));
+    let mut bytes = vec![0; 1 << 20];
+    let mut text = Vec::new();
+    while let Ok(n @ 1..) = std::io::Read::read(&mut reader, &mut bytes) {
+        text.extend_from_slice(&bytes[..n]);
+    }
+    // The next line says that one was left out.
+    drop(made(&path.with_extension("third"), "onewrite"));
+    while let Ok(n @ 1..) = std::io::Read::read(&mut reader, &mut bytes) {
+        text.extend_from_slice(&bytes[..n]);
+    }
+    dup2_stderr(before).expect("standard error");
+    assert!(refused.is_err(), "{refused:?}");
+    let text = String::from_utf8_lossy(&text);
+    let lines = text.lines().filter(|line| line.starts_with("onewrite: "));
+    let lines: Vec<_> = lines.collect();
+    assert!(lines.iter().all(|line| line.len() < 4096), "{lines:?}");
+    let last = lines[lines.len() - 2..].join("|");
+    assert!(
+        last.contains("left out") && last.contains("mode_entered"),
+        "{last}"
+    );
+}
+
+/// Fills a descriptor, without a wait.
+fn fill(into: &fs::File, piece: &[u8]) {
+    let before = rustix::fs::fcntl_getfl(into).expect("flags");
+    let nonblock = before | rustix::fs::OFlags::NONBLOCK;
+    rustix::fs::fcntl_setfl(into, nonblock).expect("flags");
+    while rustix::io::write(into, piece).is_ok() {}
+    rustix::fs::fcntl_setfl(into, before).expect("flags");
+}
+
+fn never_waits(file: &fs::File) {
+    let flags = rustix::fs::fcntl_getfl(file).expect("flags");
+    rustix::fs::fcntl_setfl(file, flags | rustix::fs::OFlags::NONBLOCK).expect("flags");
+}
+
+fn full_pipe(path: &Path) {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let reader = fs::File::from(std::os::fd::OwnedFd::from(reader));
+    let writer = fs::File::from(std::os::fd::OwnedFd::from(writer));
+    fill(&writer, &[b'\n'; 4096]);
+    std::io::Read::read_exact(&mut &reader, &mut [0; 4096]).expect("a page");
+    never_waits(&reader);
+    commits_without_standard_error(path, reader, &writer);
 }
 
 /// Events and warnings go to no file that a program reads and writes itself.
@@ -228,5 +301,17 @@ fn a_message_that_repeats_does_not_flood_the_file() {
         messages.len(),
         kinds.len(),
         seconds.len()
+    );
+}
+
+/// A program that nobody reads, as behind a pager.
+#[test]
+fn no_commit_waits_for_standard_error() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let to_stderr = [("ONEWRITE_LOG", "stderr")];
+    play(
+        "a pipe with room for a page",
+        &directory.path().join("db"),
+        &to_stderr,
     );
 }

@@ -20,6 +20,8 @@ pub enum Which {
     Header,
     /// The flush that makes new blocks durable.
     FlushOfNewBlocks,
+    /// Space for new blocks.
+    NewBlocks,
 }
 
 impl Which {
@@ -28,6 +30,7 @@ impl Which {
         match (self, call) {
             (Which::Flush, Call::Flush) => true,
             (Which::FlushOfNewBlocks, Call::Flush) => after_new_blocks,
+            (Which::NewBlocks, Call::Initialize { .. }) => true,
             (Which::WriteThrough, Call::Write { durability, .. }) => {
                 *durability == Durability::WriteThrough
             }
@@ -43,6 +46,8 @@ struct Rule {
     logs: [PathBuf; 2],
     which: Which,
     errno: i32,
+    /// So many such calls pass before.
+    passes: u32,
     /// How long the call takes before it fails.
     takes: Duration,
     /// Whether new blocks were made since the last flush.
@@ -73,6 +78,16 @@ impl Refusal {
         Refusal::slow(database, which, errno, Duration::ZERO)
     }
 
+    /// As [`Refusal::of`], behind so many such calls that pass.
+    pub fn after(passes: u32, database: &Path, which: Which, errno: i32) -> Refusal {
+        let refusal = Refusal::of(database, which, errno);
+        let mut rules = rules();
+        let rule = rules.iter_mut().find(|rule| rule.logs == refusal.logs);
+        rule.expect("the rule").passes = passes;
+        drop(rules);
+        refusal
+    }
+
     /// The call takes this long, then fails.
     pub fn slow(database: &Path, which: Which, errno: i32, takes: Duration) -> Refusal {
         Refusal::made(database, which, errno, takes, true)
@@ -97,6 +112,7 @@ impl Refusal {
             logs: logs.clone(),
             which,
             errno,
+            passes: 0,
             takes,
             after_new_blocks: false,
             fired: Arc::clone(&fired),
@@ -163,7 +179,10 @@ impl Observer for Refuser {
             .filter(|rule| rule.logs.iter().any(|log| log == path))
         {
             let is_first = rule.fired.load(Ordering::SeqCst) == 0;
-            if is_first && rule.which.is(call, rule.after_new_blocks) {
+            let is_such = is_first && rule.which.is(call, rule.after_new_blocks);
+            if is_such && rule.passes > 0 {
+                rule.passes -= 1;
+            } else if is_such {
                 rule.fired.store(1, Ordering::SeqCst);
                 refused = Some((rule.takes, rule.errno, Arc::clone(&rule.released)));
             } else if !is_first && Which::Frames.is(call, false) {

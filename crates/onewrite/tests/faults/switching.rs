@@ -256,10 +256,47 @@ fn a_switch_without_space_for_its_mark_leaves_the_mode_as_it_was() {
         drop(refusal);
         assert_eq!(bytes(&path)[18..20], [1, 1], "{mode}");
         assert_eq!(sql(&db, "PRAGMA journal_mode"), "delete");
-        assert!(!companion(&path, "-onewrite").exists(), "{mode}");
+        assert_eq!(names(directory.path()), ["db"], "{mode}");
         sql(&db, "INSERT INTO t VALUES('more')");
         assert_eq!(sql(&db, &format!("PRAGMA journal_mode={mode}")), mode);
         drop(db);
         holds(&path, ROWS + 1);
+    }
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let files = std::fs::read_dir(directory).expect("a directory").flatten();
+    let mut names: Vec<_> = files
+        .map(|file| file.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// The mark was written, and there is no space for the log.
+#[test]
+fn a_switch_without_space_for_its_log_leaves_the_directory_as_it_was() {
+    for mode in ["waldio", "swal", "onewrite"] {
+        for which in [Which::Flush, Which::NewBlocks, Which::Header] {
+            for nth in 0..4 {
+                let directory = directory();
+                let path = directory.path().join("db");
+                let db = in_delete(&path);
+                let refusal = Refusal::after(nth, &path, which, 28);
+                let switched = try_sql(&db, &format!("PRAGMA journal_mode={mode}"));
+                let case = format!("{mode} {which:?} {nth}: {switched:?}");
+                assert_eq!(refusal.has_come(), switched.is_err(), "{case}");
+                drop(refusal);
+                if switched.is_err() {
+                    assert_eq!(bytes(&path)[18..20], [1, 1], "{case}");
+                    assert_eq!(sql(&db, "PRAGMA journal_mode"), "delete", "{case}");
+                    assert_eq!(names(directory.path()), ["db"], "{case}");
+                }
+                sql(&db, "INSERT INTO t VALUES('more')");
+                assert_eq!(sql(&db, &format!("PRAGMA journal_mode={mode}")), mode);
+                drop(db);
+                holds(&path, ROWS + 1);
+            }
+        }
     }
 }

@@ -3,8 +3,10 @@
 #![allow(unsafe_code)]
 
 mod at_once;
+mod callback;
 #[path = "../process/children.rs"]
 mod children;
+mod others;
 mod processes;
 mod replaced;
 #[path = "../common/rows.rs"]
@@ -36,6 +38,10 @@ struct Counting;
 static CALLS: Mutex<Option<HashMap<PathBuf, u32>>> = Mutex::new(None);
 /// Databases whose flushes take their time.
 static SLOW: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+/// Databases whose guard cannot be changed, and how often that was tried.
+static FAILING: Mutex<Vec<(PathBuf, u32)>> = Mutex::new(Vec::new());
+/// SQLite writes whole pages, the engine its header alone.
+const LESS_THAN_A_PAGE: usize = 512;
 
 fn count(path: &Path) {
     let mut calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,9 +60,23 @@ impl Watch for Counting {
     const NAME: &CStr = c"counting";
     const FILES: c_int = ffi::SQLITE_OPEN_MAIN_DB;
 
-    fn write(path: &Path, _offset: u64, _bytes: &[u8], call: impl Call) -> c_int {
+    fn write(path: &Path, offset: u64, bytes: &[u8], call: impl Call) -> c_int {
         count(path);
+        if offset == 0 && bytes.len() < LESS_THAN_A_PAGE {
+            let mut failing = FAILING.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some((_, tried)) = failing.iter_mut().find(|(of, _)| of == path) {
+                *tried += 1;
+                return ffi::SQLITE_IOERR_WRITE;
+            }
+        }
         call()
+    }
+
+    fn lock(path: &Path, level: c_int, call: impl Call) -> c_int {
+        match level == ffi::SQLITE_LOCK_EXCLUSIVE && others::is_refused(path) {
+            true => ffi::SQLITE_BUSY,
+            false => call(),
+        }
     }
 
     fn sync(path: &Path, call: impl Call) -> c_int {

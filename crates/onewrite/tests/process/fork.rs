@@ -3,6 +3,7 @@
 use super::children::{self, printed, this_program};
 use super::{open, sql};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Where the shared page says who committed last: a number of the process, and one of the
 /// connection (docs/formats.md).
@@ -191,4 +192,71 @@ fn closed_by_a_child(path: &str, mode: &str, waits: &str) {
         sql(&parents, "SELECT count(*) FROM t"),
         (3 * ROWS).to_string()
     );
+}
+
+/// How often a thread was detached.
+static DETACHED: AtomicUsize = AtomicUsize::new(0);
+
+/// The C library's function, counted. A thread of the parent does not exist in its child, and the memory
+/// of one that has ended belongs to others.
+#[unsafe(no_mangle)]
+extern "C" fn pthread_detach(thread: libc::pthread_t) -> libc::c_int {
+    DETACHED.fetch_add(1, Ordering::SeqCst);
+    // SAFETY: the C library has the function, with this type.
+    unsafe {
+        let detach = libc::dlsym(libc::RTLD_NEXT, c"pthread_detach".as_ptr());
+        let detach: extern "C" fn(libc::pthread_t) -> libc::c_int = std::mem::transmute(detach);
+        detach(thread)
+    }
+}
+
+#[test]
+fn a_child_detaches_no_thread_of_its_parent() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let mut child = children::child(&this_program(), "fork::closing_child_of_threads", &path);
+    let text = printed(&mut child);
+    assert!(text.contains("none is detached"), "{text}");
+}
+
+#[test]
+#[ignore = "a part of another test, for a process of its own"]
+fn closing_child_of_threads() {
+    let path = std::env::var(children::DATABASE).expect("a database");
+    let parents = open(Path::new(&path));
+    assert_eq!(sql(&parents, "PRAGMA journal_mode=onewrite"), "onewrite");
+    sql(&parents, "PRAGMA onewrite_background_checkpoint=on");
+    sql(&parents, "PRAGMA wal_autocheckpoint=5");
+    sql(&parents, "CREATE TABLE t(x)");
+    let threads = || {
+        let all = std::fs::read_dir("/proc/self/task").expect("/proc");
+        all.count()
+    };
+    let before = threads();
+    // Their thread checkpoints, and ends when it has nothing more to do.
+    while threads() == before {
+        sql(&parents, "INSERT INTO t VALUES(randomblob(3000))");
+    }
+    while threads() > before {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let was = DETACHED.load(Ordering::SeqCst);
+    // SAFETY: the parent's other threads hold nothing: they wait for this test.
+    match unsafe { libc::fork() } {
+        0 => {
+            // SAFETY: the child reads the connection once, and then it ends.
+            drop(unsafe { std::ptr::read(&parents) });
+            let detached = DETACHED.load(Ordering::SeqCst) - was;
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(detached > 0)) }
+        }
+        -1 => panic!("fork failed"),
+        child => {
+            let mut status = 0;
+            // SAFETY: waits for our own child.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            assert_eq!(status, 0, "in the upper byte 1: a thread was detached");
+        }
+    }
+    println!("none is detached");
 }

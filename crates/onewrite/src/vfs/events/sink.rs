@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{mem, ptr};
 
@@ -169,27 +169,87 @@ fn send(socket: &Path, entry: &[u8]) {
     }
 }
 
+/// `PIPE_BUF`: a pipe takes so many bytes whole, or none of them.
+const MOST_BYTES: usize = 4096;
+/// Lines that standard error took none of, since the last that it took.
+static LEFT_OUT: AtomicU32 = AtomicU32::new(0);
+
 /// Prints a line on standard error, if it takes one now. Without std's lock, which a fork may have
-/// left locked.
+/// left locked. A line that it does not take is counted, and the next one says so.
 pub fn print(message: &str) {
-    let line = format!("onewrite: {message}\n");
     // Where the program has closed it, the calls fail.
     let stderr = stdio::stderr();
     if !takes_lines(stderr) {
         return;
     }
+    let left_out = LEFT_OUT.swap(0, Relaxed);
+    let is_printed = print_at_once(stderr, printed(message, left_out).as_bytes());
+    if !is_printed {
+        LEFT_OUT.fetch_add(left_out.saturating_add(1), Relaxed);
+    }
+}
+
+/// The line, with its end, behind one about those that were left out.
+fn printed(message: &str, left_out: u32) -> String {
+    let mut line = match left_out {
+        0 => String::new(),
+        _ => format!("onewrite: {left_out} lines before this one were left out\n"),
+    };
+    let _ = write!(line, "onewrite: {message}");
+    let mut end = line.len().min(MOST_BYTES - 1);
+    while !line.is_char_boundary(end) {
+        end -= 1;
+    }
+    line.truncate(end);
+    line.push('\n');
+    line
+}
+
+/// Writes without a wait. `false` if nothing was written.
+fn print_at_once(stderr: BorrowedFd<'_>, line: &[u8]) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(stderr, PollFlags::OUT)];
     let at_once = Timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    if poll(&mut fds, Some(&at_once)) == Ok(1) && fds[0].revents() == PollFlags::OUT {
-        without_signals(|| rustix::io::write(stderr, line.as_bytes()).is_err());
+    let is_writable = poll(&mut fds, Some(&at_once)) == Ok(1) && fds[0].revents() == PollFlags::OUT;
+    let kind = fstat(stderr).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    // Others may fill it in between, and a terminal may have room for less than a line. So a pipe and a
+    // terminal are opened once more, for this alone: the flag of the program's own description is the
+    // program's. Where that is not allowed, the line goes there.
+    let own = match kind {
+        Ok(FileType::Fifo | FileType::CharacterDevice) if is_writable => {
+            let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+            open("/proc/self/fd/2", flags, Mode::empty()).ok()
+        }
+        _ => None,
+    };
+    let mut written = 0;
+    if is_writable {
+        without_signals(|| {
+            written = match (&own, kind) {
+                (Some(own), _) => rustix::io::write(own, line).unwrap_or(0),
+                (None, Ok(FileType::Socket)) => send_at_once(stderr, line),
+                (None, _) => rustix::io::write(stderr, line).unwrap_or(0),
+            };
+            written == 0
+        });
     }
+    written > 0
+}
+
+fn send_at_once(socket: BorrowedFd<'_>, line: &[u8]) -> usize {
+    // SAFETY: the line's bytes.
+    let sent = unsafe {
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        libc::send(socket.as_raw_fd(), line.as_ptr().cast(), line.len(), flags)
+    };
+    usize::try_from(sent).unwrap_or(0)
 }
 
 /// A pipe that nobody reads would kill the program, which never asked to write there. So would a file
-/// at the process's limit of file sizes. `write` returns whether it has failed.
+/// at the process's limit of file sizes. And a terminal (`stty tostop`) would stop it in the background;
+/// there a write is allowed while the signal is blocked. `write` returns whether it has failed.
 fn without_signals(write: impl FnOnce() -> bool) {
     // SAFETY: the sets are initialized, and the mask is this thread's.
     unsafe {
@@ -197,6 +257,7 @@ fn without_signals(write: impl FnOnce() -> bool) {
         libc::sigemptyset(&mut fatal);
         libc::sigaddset(&mut fatal, libc::SIGPIPE);
         libc::sigaddset(&mut fatal, libc::SIGXFSZ);
+        libc::sigaddset(&mut fatal, libc::SIGTTOU);
         if libc::pthread_sigmask(libc::SIG_BLOCK, &fatal, &mut before) != 0 {
             return;
         }

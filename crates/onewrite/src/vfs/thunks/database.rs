@@ -45,7 +45,7 @@ pub unsafe fn open(
         let path = host::path(name);
         let mut claim = match claim_of(&path, host) {
             Ok(claim) => claim,
-            Err(taken) => return refused(&taken),
+            Err(code) => return code,
         };
         let mut opened_as = flags;
         let code = ((*host.base).xOpen)(host.base, name, below, flags, &raw mut opened_as);
@@ -105,12 +105,29 @@ pub unsafe fn open(
     }
 }
 
-fn claim_of(path: &Path, host: &'static Host) -> Result<Option<Claim>, Taken> {
-    match Claim::of(path, host) {
+/// The error is SQLite's code.
+fn claim_of(path: &Path, host: &'static Host) -> Result<Option<Claim>, c_int> {
+    let claimed = match Claim::of(path, host) {
         // Perhaps only one of our own connections has it.
         Err(_) if linger::end_in_other_hosts(host, path) => Claim::of(path, host),
         claimed => claimed,
+    };
+    let claim = claimed.map_err(|taken| refused(&taken))?;
+    match claim
+        .as_ref()
+        .is_some_and(|it| linger::is_inherited(it.file()))
+    {
+        true => Err(not_locked(path)),
+        false => Ok(claim),
     }
+}
+
+/// SQLite would take the locks of the parent for its own.
+fn not_locked(path: &Path) -> c_int {
+    let why = "its parent process forked while it closed the database, so SQLite cannot lock it in this \
+               process: start a new program (exec) to open it";
+    host::log(ffi::SQLITE_CANTOPEN, &format!("{}: {why}", path.display()));
+    ffi::SQLITE_CANTOPEN
 }
 
 fn refused(taken: &Taken) -> c_int {

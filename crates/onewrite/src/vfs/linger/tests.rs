@@ -1,0 +1,49 @@
+use std::sync::mpsc::channel;
+use std::thread;
+
+use super::*;
+use crate::log::{Log, OpenLog};
+use crate::mode::{InitPolicy, JournalMode, Layout};
+use crate::storage::{Access, DirectIo, Init, NewFile, Short};
+use crate::wal::PageSize;
+
+/// A thread that checkpoints opens a file which another SQLite has open. A fork waits for that thread.
+#[test]
+fn a_connection_of_our_own_ends_nothing_of_another_sqlite() {
+    drop(rusqlite::Connection::open_in_memory().expect("a SQLite"));
+    crate::register().expect("the VFS onewrite");
+    let host = host::get().expect("its host");
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db-onewrite");
+    let open = OpenLog {
+        path: &path,
+        companions_of: &path,
+        mode: JournalMode::Onewrite,
+        page: PageSize::new(4096).expect("a page size"),
+        access: Access::ReadWrite,
+        new_file: NewFile {
+            mode: 0o600,
+            owner: None,
+        },
+        init: InitPolicy::Always(Init::ZeroFill),
+        direct: DirectIo::Never,
+        patience: &Short,
+    };
+    let log = Log::create(&open, Layout::Packed).expect("a log");
+    let served = Served {
+        log: Arc::new(SharedLog::from(log)),
+        by: Service::Checkpoints,
+        settings: Settings::default(),
+    };
+    before_fork();
+    let (ended, end) = channel();
+    let thread = thread::spawn(move || {
+        let found = serving(served, || end_in_other_hosts(host, &path));
+        let _ = ended.send(());
+        found
+    });
+    let is_over = end.recv_timeout(Duration::from_secs(20));
+    after_fork();
+    assert_eq!(thread.join().expect("no panic"), Some(false));
+    assert!(is_over.is_ok(), "it has waited for the fork");
+}
