@@ -1,9 +1,9 @@
-/* A messaging app's transactions, for scripts/instructions: messages with two indexes, the conversation
-   that each belongs to, recipients, labels and attachments. Every run with the same numbers makes the
-   same statements.
+/* Transactions for scripts/instructions. Every run with the same numbers makes the same statements.
 
-   instructions EXTENSION MODE DATABASE WARM-UP COMMITS
+   instructions EXTENSION MODE DATABASE WARM-UP COMMITS OPERATION PAGE-SIZE
 
+   OPERATION "app" files a message, as a messaging app does: with two indexes, the conversation that it
+   belongs to, recipients, labels and attachments. "update" changes one row of 100 bytes after the other, "insert" adds one.
    EXTENSION "stock" is SQLite alone. Prints the bytes that the commits after the warm-up passed to
    write(2) and its kin. */
 #include <sqlite3.h>
@@ -12,12 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORDS = 200, COMMON_WORDS = 40, CONVERSATIONS = 64, SENDERS = 200 };
+enum { WORDS = 200, COMMON_WORDS = 40, CONVERSATIONS = 64, SENDERS = 200, ROWS = 8000 };
 
-static const char *const SCHEMA =
+static const char *const SETTINGS =
     "PRAGMA synchronous = FULL;"
     /* Far less than the database, so that pages are read from the log too. */
-    "PRAGMA cache_size = -160;"
+    "PRAGMA cache_size = -160";
+
+static const char *const SCHEMA =
     "CREATE TABLE conversation(id INTEGER PRIMARY KEY, title TEXT, total INTEGER, unread INTEGER,"
     "  last_sent INTEGER, last_text TEXT);"
     "CREATE TABLE message(id INTEGER PRIMARY KEY, conversation INTEGER, sender INTEGER, sent INTEGER,"
@@ -34,7 +36,7 @@ static const char *const SCHEMA =
     "  INSERT INTO conversation SELECT i, 'conversation ' || i, 0, 0, 0, '' FROM n;"
     "COMMIT";
 
-enum { BEGIN, MESSAGE, CONVERSATION, RECIPIENT, LABEL, ATTACHMENT, COMMIT, STATEMENTS };
+enum { BEGIN, MESSAGE, CONVERSATION, RECIPIENT, LABEL, ATTACHMENT, COMMIT, INSERT, UPDATE, STATEMENTS };
 static const char *const SQL[STATEMENTS] = {
     [BEGIN] = "BEGIN IMMEDIATE",
     [MESSAGE] = "INSERT INTO message VALUES(?1, ?2, ?3, ?4, ?5, ?6)",
@@ -45,6 +47,8 @@ static const char *const SQL[STATEMENTS] = {
     [LABEL] = "INSERT INTO label VALUES(?1, ?2)",
     [ATTACHMENT] = "INSERT INTO attachment VALUES(?1, ?2)",
     [COMMIT] = "COMMIT",
+    [INSERT] = "INSERT INTO row(value, created) VALUES(?1, ?2)",
+    [UPDATE] = "UPDATE row SET value = ?1 WHERE id = ?2",
 };
 
 static sqlite3 *db;
@@ -124,7 +128,31 @@ static void attachment(int id) {
     run(ATTACHMENT);
 }
 
-static void transaction(int id) {
+/* A row's value: 84 letters. */
+static void row(int statement, int number) {
+    char value[85];
+    for (int at = 0; at < 84; at++) value[at] = 'a' + draw() % 26;
+    sqlite3_bind_text(statements[statement], 1, value, 84, SQLITE_STATIC);
+    sqlite3_bind_int(statements[statement], 2, number);
+    run(statement);
+}
+
+static void prepare(int first, int last) {
+    for (int i = first; i <= last; i++)
+        check(sqlite3_prepare_v2(db, SQL[i], -1, &statements[i], NULL), SQL[i]);
+}
+
+static void rows(void) {
+    const char *schema = "CREATE TABLE row(id INTEGER PRIMARY KEY, value TEXT, created INTEGER)";
+    check(sqlite3_exec(db, schema, NULL, NULL, NULL), schema);
+    prepare(COMMIT, UPDATE);
+    prepare(BEGIN, BEGIN);
+    run(BEGIN);
+    for (int id = 1; id <= ROWS; id++) row(INSERT, id);
+    run(COMMIT);
+}
+
+static void file_message(int id) {
     /* A few conversations and senders are busy. */
     int conversation = 1 + draw() % CONVERSATIONS * (draw() % CONVERSATIONS) / CONVERSATIONS;
     int sender = 1 + draw() % SENDERS * (draw() % SENDERS) / SENDERS;
@@ -141,6 +169,14 @@ static void transaction(int id) {
     if (kind == 3) with_text(LABEL, id, words[draw() % 10]);
     if (draw() % 20 == 0) attachment(id);
     run(COMMIT);
+}
+
+static void transaction(char operation, int id) {
+    switch (operation) {
+    case 'a': file_message(id); break;
+    case 'u': row(UPDATE, 1 + id % ROWS); break;
+    default: row(INSERT, id);
+    }
 }
 
 static long written(void) {
@@ -179,10 +215,11 @@ static void set_mode(const char *mode) {
 }
 
 int main(int count, char **arguments) {
-    if (count != 6) {
-        fprintf(stderr, "instructions EXTENSION MODE DATABASE WARM-UP COMMITS\n");
+    if (count != 8) {
+        fprintf(stderr, "instructions EXTENSION MODE DATABASE WARM-UP COMMITS OPERATION PAGE-SIZE\n");
         return 2;
     }
+    char operation = arguments[6][0], page_size[64];
     int is_stock = !strcmp(arguments[1], "stock");
     int warm_up = atoi(arguments[4]), last = warm_up + atoi(arguments[5]);
     for (int word = 0; word < WORDS; word++)
@@ -191,13 +228,19 @@ int main(int count, char **arguments) {
     if (!is_stock) load(arguments[1]);
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
     check(sqlite3_open_v2(arguments[3], &db, flags, is_stock ? NULL : "onewrite"), "the database");
+    snprintf(page_size, sizeof page_size, "PRAGMA page_size = %d", atoi(arguments[7]));
+    check(sqlite3_exec(db, page_size, NULL, NULL, NULL), page_size);
     set_mode(arguments[2]);
-    check(sqlite3_exec(db, SCHEMA, NULL, NULL, NULL), "the schema");
-    for (int i = 0; i < STATEMENTS; i++)
-        check(sqlite3_prepare_v2(db, SQL[i], -1, &statements[i], NULL), SQL[i]);
-    for (int id = 1; id <= warm_up; id++) transaction(id);
+    check(sqlite3_exec(db, SETTINGS, NULL, NULL, NULL), SETTINGS);
+    if (operation == 'a') {
+        check(sqlite3_exec(db, SCHEMA, NULL, NULL, NULL), "the schema");
+        prepare(BEGIN, COMMIT);
+    } else {
+        rows();
+    }
+    for (int id = 1; id <= warm_up; id++) transaction(operation, id);
     long before = written();
-    for (int id = warm_up + 1; id <= last; id++) transaction(id);
+    for (int id = warm_up + 1; id <= last; id++) transaction(operation, id);
     printf("%ld\n", written() - before);
     return 0;
 }

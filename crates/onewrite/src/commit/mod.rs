@@ -41,6 +41,7 @@ mod write_out;
 
 use std::sync::Arc;
 
+use crate::log::memory::Remembered;
 use crate::log::shared::Committer;
 use crate::log::{ErrorKind, LogError};
 use crate::mode::{Compressing, Floor, GroupSynch, JournalMode, SyncPolicy};
@@ -99,6 +100,8 @@ pub struct Writer {
     run: Run,
     /// Whether `run` is in the file (or in the group) unchanged.
     run_is_out: bool,
+    /// Whether the log knows the frames of `run` as published.
+    run_is_known: bool,
     /// A WAL header from SQLite that is not needed yet.
     header: Option<[u8; wal::HEADER_BYTES]>,
     transaction: Transaction,
@@ -154,6 +157,7 @@ impl Writer {
             patience: Arc::new(Short),
             run: Run::new(page),
             run_is_out: false,
+            run_is_known: false,
             header: None,
             transaction: Transaction::default(),
             partial: None,
@@ -219,6 +223,12 @@ impl Writer {
     pub fn transaction_ends(&mut self, index: Option<IndexView>) -> Result<(), LogError> {
         let ended = self.write_published(index);
         self.forget_header();
+        // Before the next writer begins: it needs the log's end, and frames for its differences.
+        let is_published = index
+            .is_some_and(|index| self.has_published(&index) && index.last_frame >= self.run.last());
+        if ended.is_ok() && is_published {
+            self.note_published();
+        }
         ended
     }
 
@@ -239,8 +249,7 @@ impl Writer {
             // It was rolled back after its `xSync`: there is nothing to wait for.
             self.promise.forget_deferred();
         }
-        // Not before it is published: otherwise the same frames might be written again, and count
-        // as durable.
+        // Not before it is published: the same frames might be written again, and count as durable.
         if let Some((salts, frame)) = self.promise.take_durable().filter(|_| published) {
             self.log.set_durable(frame, salts);
         }
@@ -292,19 +301,40 @@ impl Writer {
     /// As [`Writer::transaction_ends`].
     pub fn published(&mut self, index: Option<IndexView>) -> Result<(), LogError> {
         self.transaction_ends(index)?;
-        let is_commit = !self.run.is_empty() && self.run.is_commit(self.run.last());
-        if let Some(salts) = self.run_salts().filter(|_| self.run_is_out && is_commit) {
-            for (frame, page) in self.run.pages() {
-                self.log.memory().insert(frame, salts, page);
-            }
-            self.log.set_committed(self.run.last());
-            if let Some(packed) = self.log.packed() {
-                packed.published(self.run.last(), self.laid_out.packing.take());
-            }
+        self.note_published();
+        if self.run_is_known {
             self.prepare_ahead();
         }
         self.forget_run();
         self.log.check_poison()
+    }
+
+    /// The commit is published: its frames may be remembered.
+    fn note_published(&mut self) {
+        let is_commit = !self.run.is_empty() && self.run.is_commit(self.run.last());
+        if self.run_is_known || !self.run_is_out || !is_commit {
+            return;
+        }
+        let Some(salts) = self.run_salts() else {
+            return;
+        };
+        self.log.set_committed(self.run.last());
+        let packed = self.log.packed();
+        if let Some(packed) = packed {
+            packed.published(self.run.last(), self.laid_out.packing.take());
+        }
+        for (frame, page, bytes) in self.run.pages() {
+            let new = Remembered {
+                frame,
+                salts,
+                page,
+                bytes,
+            };
+            self.log.memory().insert(new, |page, frame| {
+                packed.is_some_and(|packed| packed.is_needed(salts)(page, frame))
+            });
+        }
+        self.run_is_known = true;
     }
 
     /// Whether the transaction's last frame has come.
@@ -322,6 +352,7 @@ impl Writer {
     fn forget_run(&mut self) {
         self.run.clear();
         self.run_is_out = false;
+        self.run_is_known = false;
         self.laid_out.forget();
     }
 
@@ -456,6 +487,7 @@ impl Writer {
             self.collect(frame, within, view)?;
         }
         self.run_is_out = false;
+        self.run_is_known = false;
         let page = self.log.geometry().page();
         if let Some(bytes) = self.run.frame_mut(frame) {
             bytes[within..within + piece.len()].copy_from_slice(piece);

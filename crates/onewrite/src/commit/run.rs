@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::wal::{FRAME_HEADER_BYTES, FrameHeader, FrameNo, PageSize, array};
+use crate::wal::{FRAME_HEADER_BYTES, FrameHeader, FrameNo, PageNo, PageSize, array, be32};
 
 /// See the module.
 #[derive(Debug)]
@@ -13,6 +13,8 @@ pub struct Run {
     room: Vec<u8>,
     /// Bytes of the frames.
     used: usize,
+    /// Their number: each question about a frame asks for it, and a division takes long.
+    frames: u32,
 }
 
 impl Run {
@@ -23,12 +25,13 @@ impl Run {
             first: FrameNo(1),
             room: Vec::new(),
             used: 0,
+            frames: 0,
         }
     }
 
     /// Forgets the frames, and frees the memory of a large run.
     pub fn clear(&mut self) {
-        self.used = 0;
+        (self.used, self.frames) = (0, 0);
         self.room.truncate(super::KEPT_BYTES);
         self.room.shrink_to(super::KEPT_BYTES);
     }
@@ -43,7 +46,7 @@ impl Run {
     }
 
     pub fn frames(&self) -> u32 {
-        (self.used / self.page.frame_bytes()) as u32
+        self.frames
     }
 
     pub fn first(&self) -> FrameNo {
@@ -89,6 +92,7 @@ impl Run {
         }
         let start = self.used;
         self.used += self.page.frame_bytes();
+        self.frames += 1;
         if self.room.len() < self.used {
             self.room.resize(self.used, 0);
         }
@@ -99,8 +103,8 @@ impl Run {
 
     /// Drops `frame` and all after it.
     pub fn truncate(&mut self, frame: FrameNo) {
-        let keep = frame.0.saturating_sub(self.first.0) as usize * self.page.frame_bytes();
-        self.used = self.used.min(keep);
+        self.frames = self.frames.min(frame.0.saturating_sub(self.first.0));
+        self.used = self.frames as usize * self.page.frame_bytes();
     }
 
     /// Adds the frames of another run, which begins where this one ends.
@@ -111,6 +115,7 @@ impl Run {
         self.room.truncate(self.used);
         self.room.extend_from_slice(other.bytes());
         self.used = self.room.len();
+        self.frames += other.frames;
     }
 
     /// A frame, header and page.
@@ -135,12 +140,15 @@ impl Run {
             .is_some_and(|bytes| bytes[8..FRAME_HEADER_BYTES] != [0; FRAME_HEADER_BYTES - 8])
     }
 
-    /// Every frame with its page.
-    pub fn pages(&self) -> impl Iterator<Item = (FrameNo, &[u8])> {
+    /// Every frame with its page's number and bytes.
+    pub fn pages(&self) -> impl Iterator<Item = (FrameNo, PageNo, &[u8])> {
         self.bytes()
             .chunks_exact(self.page.frame_bytes())
             .zip(0u32..)
-            .map(|(frame, i)| (self.first.plus(i), &frame[FRAME_HEADER_BYTES..]))
+            .map(|(frame, i)| {
+                let (header, page) = frame.split_at(FRAME_HEADER_BYTES);
+                (self.first.plus(i), PageNo(be32(header, 0)), page)
+            })
     }
 }
 

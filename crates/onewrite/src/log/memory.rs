@@ -4,9 +4,10 @@
 //!
 //! It has two bounds: [`MAX_BYTES`] for each open log, and [`PROCESS_BYTES`] for all logs of the
 //! process. Memory is taken in slabs of 64 KiB as frames arrive, because the allocator would ask
-//! the kernel for every single page. A frame number always maps to the same slot, so a lookup is
-//! one comparison, and the newest frames win. When the process has all of its slabs, a log takes
-//! one of any log that was not used for some time.
+//! the kernel for every single page. A frame number maps to one slot, or to one of [`WAYS`] slots
+//! where pages are so large that a log has less than [`MAX_FRAMES`]. The newest frames win, but there
+//! they leave the slots to frames that the next differences may refer to, except one. When the process has
+//! all of its slabs, a log takes one of any log that was not used for some time.
 //!
 //! Slabs of a closed log are kept for the next one, as many as one log may have. For memory that is
 //! new to the process, the kernel takes longer to supply a page than reading the frame again takes.
@@ -18,7 +19,7 @@ use std::sync::{Arc, PoisonError, Weak};
 
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{self, RwLock, RwLockWriteGuard};
-use crate::wal::{FrameNo, PageSize, Salts};
+use crate::wal::{FrameNo, PageNo, PageSize, Salts};
 
 /// The bound of the frame memory of one log, in bytes.
 pub const MAX_BYTES: usize = 4 << 20;
@@ -28,6 +29,8 @@ pub const PROCESS_BYTES: usize = 32 << 20;
 const SLAB_BYTES: usize = 64 << 10;
 /// The most frames to remember, if pages are small.
 const MAX_FRAMES: usize = 1024;
+/// The slots that a frame may be in, if pages are large.
+const WAYS: usize = 4;
 
 /// The pages of all slabs in the process.
 #[derive(Default)]
@@ -109,13 +112,64 @@ struct SharedSlab {
 #[derive(Default)]
 struct Slab {
     /// The frame in each slot; empty until the first frame comes.
-    tags: Vec<Option<(FrameNo, Salts)>>,
+    tags: Vec<Option<Tag>>,
     pages: Vec<u8>,
+}
+
+/// A remembered frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Tag {
+    frame: FrameNo,
+    salts: Salts,
+    /// The page that it holds.
+    page: PageNo,
+}
+
+impl Tag {
+    fn is(&self, frame: FrameNo, salts: Salts) -> bool {
+        (self.frame, self.salts) == (frame, salts)
+    }
+}
+
+/// A frame's page, to be remembered.
+#[derive(Clone, Copy, Debug)]
+pub struct Remembered<'a> {
+    /// The frame.
+    pub frame: FrameNo,
+    /// Its generation.
+    pub salts: Salts,
+    /// The page's number.
+    pub page: PageNo,
+    /// The page.
+    pub bytes: &'a [u8],
+}
+
+/// The use of a slot, the least useful first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Use {
+    /// It has the frame already.
+    Same,
+    Empty,
+    /// A frame of another generation.
+    Over,
+    /// A frame that nothing may refer to any more.
+    Known,
+    /// A frame that the next differences may refer to.
+    Needed,
+}
+
+/// A slot in its slab.
+struct Place<'a> {
+    slab: &'a Arc<SharedSlab>,
+    slot: usize,
+    of: Use,
 }
 
 /// See the module.
 pub struct FrameMemory {
     page_bytes: usize,
+    /// The slots that a frame may be in.
+    ways: usize,
     slabs: Vec<Arc<SharedSlab>>,
     pool: &'static Shared,
 }
@@ -130,6 +184,10 @@ impl FrameMemory {
         let bytes = MAX_BYTES.min(MAX_FRAMES * page.bytes());
         FrameMemory {
             page_bytes: page.bytes(),
+            ways: match bytes / page.bytes() {
+                MAX_FRAMES.. => 1,
+                _ => WAYS,
+            },
             slabs: (0..bytes.div_ceil(SLAB_BYTES))
                 .map(|_| Arc::default())
                 .collect(),
@@ -137,31 +195,71 @@ impl FrameMemory {
         }
     }
 
-    /// The slab of a frame, and the slot in it.
-    fn slot(&self, frame: FrameNo) -> (&Arc<SharedSlab>, usize) {
-        let slots = SLAB_BYTES / self.page_bytes;
-        let index = (frame.index() % (self.slabs.len() * slots) as u64) as usize;
-        (&self.slabs[index / slots], index % slots)
+    /// The slabs of a frame, and its slots in them. Frames that come one after the other have their first
+    /// slots one after the other.
+    fn slots(&self, frame: FrameNo) -> impl Iterator<Item = (&Arc<SharedSlab>, usize)> {
+        let in_slab = SLAB_BYTES / self.page_bytes;
+        let slots = self.slabs.len() * in_slab;
+        // It is a power of two, as all sizes here.
+        let last = slots - 1;
+        let first = frame.index() as usize & last;
+        (0..self.ways).map(move |way| {
+            let index = (first + way * (slots / WAYS)) & last;
+            (&self.slabs[index / in_slab], index % in_slab)
+        })
     }
 
     fn change(slab: &SharedSlab) -> RwLockWriteGuard<'_, Slab> {
         slab.slab.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers a published frame, in place of an older one.
-    pub fn insert(&self, frame: FrameNo, salts: Salts, page: &[u8]) {
-        let (slab, slot) = self.slot(frame);
-        self.put(slab, Self::change(slab), slot, (frame, salts), page);
+    fn tag(of: &SharedSlab, slot: usize) -> Option<Tag> {
+        let slab = of.slab.read().unwrap_or_else(PoisonError::into_inner);
+        slab.tags.get(slot).copied().flatten()
     }
 
-    /// Remembers a published frame that was read, unless that would displace a newer one: commits
-    /// use the newest ones for their differences.
-    pub fn offer(&self, frame: FrameNo, salts: Salts, page: &[u8]) {
-        let (slab, slot) = self.slot(frame);
-        let guard = Self::change(slab);
-        let present = guard.tags.get(slot).copied().flatten();
-        if present.is_none_or(|(there, of)| of != salts || there < frame) {
-            self.put(slab, guard, slot, (frame, salts), page);
+    /// The slot for a frame: one that it has, an empty one, one of another generation, that of the oldest
+    /// frame, one of a frame that is needed.
+    fn slot_for(
+        &self,
+        frame: FrameNo,
+        salts: Salts,
+        is_needed: impl Fn(PageNo, FrameNo) -> bool,
+    ) -> Option<Place<'_>> {
+        let rank = |(slab, slot): (&'_ Arc<SharedSlab>, usize)| match Self::tag(slab, slot) {
+            Some(tag) if tag.is(frame, salts) => (Use::Same, 0),
+            None => (Use::Empty, 0),
+            Some(tag) if tag.salts != salts => (Use::Over, 0),
+            Some(tag) if !is_needed(tag.page, tag.frame) => (Use::Known, tag.frame.0),
+            Some(tag) => (Use::Needed, tag.frame.0),
+        };
+        let places = self.slots(frame).map(|(slab, slot)| match self.ways {
+            1 => ((Use::Known, 0), slab, slot),
+            _ => (rank((slab, slot)), slab, slot),
+        });
+        let best = places.min_by_key(|(rank, ..)| *rank);
+        best.map(|((of, _), slab, slot)| Place { slab, slot, of })
+    }
+
+    /// Remembers a published frame, in place of an older one: of one that is not needed for the next
+    /// differences, if pages are large. `is_needed` must not use this memory.
+    pub fn insert(&self, new: Remembered<'_>, is_needed: impl Fn(PageNo, FrameNo) -> bool) {
+        if let Some(place) = self.slot_for(new.frame, new.salts, is_needed) {
+            self.put(place.slab, Self::change(place.slab), place.slot, new);
+        }
+    }
+
+    /// Remembers a published frame that was read, unless that would displace a newer one, or one that is
+    /// needed: commits use these for their differences.
+    pub fn offer(&self, new: Remembered<'_>, is_needed: impl Fn(PageNo, FrameNo) -> bool) {
+        let place = self.slot_for(new.frame, new.salts, is_needed);
+        let Some(place) = place.filter(|place| place.of < Use::Needed) else {
+            return;
+        };
+        let guard = Self::change(place.slab);
+        let present = guard.tags.get(place.slot).copied().flatten();
+        if present.is_none_or(|tag| tag.salts != new.salts || tag.frame < new.frame) {
+            self.put(place.slab, guard, place.slot, new);
         }
     }
 
@@ -170,8 +268,7 @@ impl FrameMemory {
         of: &Arc<SharedSlab>,
         mut slab: RwLockWriteGuard<'_, Slab>,
         slot: usize,
-        tag: (FrameNo, Salts),
-        page: &[u8],
+        new: Remembered<'_>,
     ) {
         if slab.tags.is_empty() {
             let Some(pages) = sync::lock_static(self.pool).take(of) else {
@@ -182,19 +279,24 @@ impl FrameMemory {
         }
         of.is_used.store(true, Ordering::Relaxed);
         let at = slot * self.page_bytes;
-        if page.len() == self.page_bytes {
-            slab.pages[at..at + page.len()].copy_from_slice(page);
-            slab.tags[slot] = Some(tag);
+        if new.bytes.len() == self.page_bytes {
+            slab.pages[at..at + self.page_bytes].copy_from_slice(new.bytes);
+            slab.tags[slot] = Some(Tag {
+                frame: new.frame,
+                salts: new.salts,
+                page: new.page,
+            });
         }
     }
 
     /// Forgets a frame that is about to be written again.
     pub fn forget(&self, frame: FrameNo) {
-        let (slab, slot) = self.slot(frame);
-        if let Some(tag) = Self::change(slab).tags.get_mut(slot)
-            && tag.is_some_and(|(remembered, _)| remembered == frame)
-        {
-            *tag = None;
+        for (slab, slot) in self.slots(frame) {
+            if let Some(tag) = Self::change(slab).tags.get_mut(slot)
+                && tag.is_some_and(|tag| tag.frame == frame)
+            {
+                *tag = None;
+            }
         }
     }
 
@@ -215,13 +317,17 @@ impl FrameMemory {
         salts: Salts,
         look: impl FnOnce(&[u8]) -> R,
     ) -> Option<R> {
-        let (of, slot) = self.slot(frame);
-        let slab = of.slab.read().unwrap_or_else(PoisonError::into_inner);
-        let at = slot * self.page_bytes;
-        let found = slab.tags.get(slot) == Some(&Some((frame, salts)));
-        let page = slab.pages.get(at..at + self.page_bytes).filter(|_| found)?;
-        of.is_used.store(true, Ordering::Relaxed);
-        Some(look(page))
+        for (of, slot) in self.slots(frame) {
+            let slab = of.slab.read().unwrap_or_else(PoisonError::into_inner);
+            let tag = slab.tags.get(slot).copied().flatten();
+            if tag.is_some_and(|tag| tag.is(frame, salts)) {
+                let at = slot * self.page_bytes;
+                let page = slab.pages.get(at..at + self.page_bytes)?;
+                of.is_used.store(true, Ordering::Relaxed);
+                return Some(look(page));
+            }
+        }
+        None
     }
 }
 
@@ -259,6 +365,24 @@ mod tests {
         of(process())
     }
 
+    /// A frame of a page that nothing refers to.
+    fn frame(frame: u32, salts: Salts, bytes: &[u8]) -> Remembered<'_> {
+        Remembered {
+            frame: FrameNo(frame),
+            salts,
+            page: PageNo(1),
+            bytes,
+        }
+    }
+
+    fn insert(memory: &FrameMemory, no: u32, salts: Salts, bytes: &[u8]) {
+        memory.insert(frame(no, salts, bytes), |_, _| false);
+    }
+
+    fn offer(memory: &FrameMemory, no: u32, salts: Salts, bytes: &[u8]) {
+        memory.offer(frame(no, salts, bytes), |_, _| false);
+    }
+
     fn read(memory: &FrameMemory, frame: u32, salts: Salts) -> Option<u8> {
         let mut out = [0; 4];
         memory
@@ -269,7 +393,7 @@ mod tests {
     #[test]
     fn a_frame_is_found_in_its_own_generation_only() {
         let memory = memory();
-        memory.insert(FrameNo(5), OLD, &[7; 65_536]);
+        insert(&memory, 5, OLD, &[7; 65_536]);
         assert_eq!(read(&memory, 5, OLD), Some(7));
         assert_eq!(read(&memory, 5, NEW), None);
         assert_eq!(read(&memory, 6, OLD), None);
@@ -279,20 +403,52 @@ mod tests {
     fn what_is_offered_does_not_drive_out_what_is_newer() {
         let memory = memory();
         let slots = MAX_BYTES as u32 / 65_536;
-        memory.insert(FrameNo(slots + 5), NEW, &[7; 65_536]);
-        memory.offer(FrameNo(5), NEW, &[8; 65_536]);
+        for way in 0..WAYS as u32 {
+            let frame = slots + 5 + way * (slots / WAYS as u32);
+            insert(&memory, frame, NEW, &[7; 65_536]);
+        }
+        offer(&memory, 5, NEW, &[8; 65_536]);
         assert_eq!(read(&memory, 5, NEW), None);
         assert_eq!(read(&memory, slots + 5, NEW), Some(7));
-        memory.offer(FrameNo(2 * slots + 5), NEW, &[9; 65_536]);
+        offer(&memory, 2 * slots + 5, NEW, &[9; 65_536]);
         assert_eq!(read(&memory, 2 * slots + 5, NEW), Some(9));
-        memory.offer(FrameNo(5), OLD, &[3; 65_536]);
+        offer(&memory, 5, OLD, &[3; 65_536]);
         assert_eq!(read(&memory, 5, OLD), Some(3));
+    }
+
+    #[test]
+    fn a_frame_that_is_needed_stays_while_others_come_and_go() {
+        let memory = memory();
+        let slots = MAX_BYTES as u32 / 65_536;
+        // Three of four slots of each frame.
+        let needed = slots * 3 / 4;
+        let is_needed = |_: PageNo, frame: FrameNo| frame.0 <= needed;
+        for no in 1..=3 * slots {
+            let bytes = [no as u8; 65_536];
+            memory.insert(frame(no, OLD, &bytes), is_needed);
+            assert_eq!(read(&memory, no, OLD), Some(no as u8));
+        }
+        for no in 1..=needed {
+            assert_eq!(read(&memory, no, OLD), Some(no as u8), "frame {no}");
+        }
+        memory.offer(frame(needed + 1, OLD, &[9; 65_536]), is_needed);
+        assert_eq!(read(&memory, needed + 1, OLD), None, "a newer one is there");
+        // When all are needed, the oldest goes, and in the next generation each may.
+        let all = |_: PageNo, _: FrameNo| true;
+        memory.insert(frame(3 * slots + 1, OLD, &[7; 65_536]), all);
+        assert_eq!(read(&memory, 1, OLD), None);
+        memory.offer(frame(2, NEW, &[8; 65_536]), all);
+        assert_eq!(read(&memory, 2, NEW), Some(8));
+        // It is forgotten wherever it is.
+        let last = 3 * slots;
+        memory.forget(FrameNo(last));
+        assert_eq!(read(&memory, last, OLD), None);
     }
 
     #[test]
     fn a_forgotten_frame_is_gone() {
         let memory = memory();
-        memory.insert(FrameNo(5), OLD, &[7; 65_536]);
+        insert(&memory, 5, OLD, &[7; 65_536]);
         memory.forget(FrameNo(6));
         assert_eq!(read(&memory, 5, OLD), Some(7));
         memory.forget(FrameNo(5));
@@ -303,12 +459,12 @@ mod tests {
     fn what_another_log_has_left_is_not_found() {
         let process = process();
         let log = of(process);
-        log.insert(FrameNo(5), OLD, &[7; 65_536]);
+        insert(&log, 5, OLD, &[7; 65_536]);
         drop(log);
         for _ in 0..3 {
             let log = of(process);
             assert_eq!(read(&log, 5, OLD), None);
-            log.insert(FrameNo(6), OLD, &[8; 65_536]);
+            insert(&log, 6, OLD, &[8; 65_536]);
             assert_eq!(read(&log, 6, OLD), Some(8));
             let free = sync::lock_static(process).free.len();
             assert!(free <= MAX_BYTES / SLAB_BYTES);
@@ -320,7 +476,7 @@ mod tests {
         let memory = memory();
         let slots = MAX_BYTES as u32 / 65_536;
         for frame in 1..=slots + 1 {
-            memory.insert(FrameNo(frame), OLD, &[frame as u8; 65_536]);
+            insert(&memory, frame, OLD, &[frame as u8; 65_536]);
         }
         assert_eq!(read(&memory, 1, OLD), None);
         assert_eq!(read(&memory, 2, OLD), Some(2));
@@ -348,7 +504,7 @@ mod tests {
         for number in 0..1_000u32 {
             let memory = of(process);
             for frame in 1..=8 {
-                memory.insert(FrameNo(frame), OLD, &[number as u8; 65_536]);
+                insert(&memory, frame, OLD, &[number as u8; 65_536]);
             }
             // A log that commits has what it has just committed.
             assert_eq!(read(&memory, 8, OLD), Some(number as u8), "log {number}");
@@ -374,13 +530,13 @@ mod tests {
     fn memory_in_use_is_taken_from_no_log() {
         let process = process();
         let busy = of(process);
-        busy.insert(FrameNo(1), OLD, &[1; 65_536]);
+        insert(&busy, 1, OLD, &[1; 65_536]);
         let mut others = Vec::new();
         for _ in 0..2 * PROCESS_BYTES / MAX_BYTES {
             let other = of(process);
             for frame in 1..=MAX_BYTES as u32 / 65_536 {
                 assert_eq!(read(&busy, 1, OLD), Some(1));
-                other.insert(FrameNo(frame), OLD, &[2; 65_536]);
+                insert(&other, frame, OLD, &[2; 65_536]);
             }
             others.push(other);
         }
@@ -393,7 +549,7 @@ mod tests {
             let memory = FrameMemory::new(page);
             let frames = (MAX_BYTES / bytes).min(MAX_FRAMES) as u32;
             for frame in 1..=frames {
-                memory.insert(FrameNo(frame), NEW, &vec![frame as u8; bytes]);
+                insert(&memory, frame, NEW, &vec![frame as u8; bytes]);
             }
             let mut out = vec![0; bytes];
             for frame in 1..=frames {
@@ -404,7 +560,7 @@ mod tests {
                 !memory.read(FrameNo(1), NEW, 1, &mut out),
                 "beyond the page"
             );
-            memory.insert(FrameNo(frames + 1), NEW, &vec![0; bytes]);
+            insert(&memory, frames + 1, NEW, &vec![0; bytes]);
             assert!(!memory.read(FrameNo(1), NEW, 0, &mut out), "{bytes}");
         }
     }

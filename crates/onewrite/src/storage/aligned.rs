@@ -107,11 +107,16 @@ impl AlignedBuf {
     }
 
     /// Makes room for `additional` more bytes; grows by doubling.
+    #[inline]
     pub fn reserve(&mut self, additional: usize) {
         let needed = self.len.saturating_add(additional);
-        if needed <= self.capacity() {
-            return;
+        if needed > self.capacity() {
+            self.grow(needed);
         }
+    }
+
+    #[cold]
+    fn grow(&mut self, needed: usize) {
         let mut grown = Self::with_capacity(needed.max(self.capacity().saturating_mul(2)));
         grown.raw[grown.start..grown.start + self.len].copy_from_slice(self.as_slice());
         grown.len = self.len;

@@ -36,13 +36,13 @@ use std::sync::PoisonError;
 
 use serde::Serialize;
 
-use crate::log::memory::FrameMemory;
+use crate::log::memory::{FrameMemory, Remembered};
 use crate::log::scan::{LogBytes, Verdict};
 use crate::mode::Compressing;
 use crate::storage::AlignedBuf;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, with_kept};
-use crate::wal::{FRAME_HEADER_BYTES, FrameNo, PageSize, Salts};
+use crate::wal::{FRAME_HEADER_BYTES, FrameNo, PageNo, PageSize, Salts, be32};
 use bases::{Bases, Known};
 use batch::{Batch, Begin, Blocks};
 use chain::{Chain, Link, Position};
@@ -522,7 +522,7 @@ impl Packed {
             // Within a generation a published frame never changes.
             let stays = kind.is_some() && published >= Some(frame);
             if let Some(memory) = memory.filter(|_| stays) {
-                memory.offer(frame, salts, page);
+                self.offer(memory, salts, frame, (header, page));
             }
             Ok(kind.map_or(Found::Damaged, |_| Found::Page))
         })
@@ -577,9 +577,34 @@ impl Packed {
         let kind = self.unpack(&bytes, salts, frame, none, (&mut header, &mut page))?;
         let stays = kind.is_some() && published >= Some(frame);
         if let Some(memory) = memory.filter(|_| stays) {
-            memory.offer(frame, salts, &page);
+            self.offer(memory, salts, frame, (&header, &page));
         }
         Ok(kind.map(|_| page.into()))
+    }
+
+    fn offer(
+        &self,
+        memory: &FrameMemory,
+        salts: Salts,
+        frame: FrameNo,
+        (header, bytes): (&[u8; FRAME_HEADER_BYTES], &[u8]),
+    ) {
+        let read = Remembered {
+            frame,
+            salts,
+            page: PageNo(be32(header, 0)),
+            bytes,
+        };
+        memory.offer(read, self.is_needed(salts));
+    }
+
+    /// Whether differences may refer to a frame of this generation: it is the last one that holds its
+    /// page whole.
+    pub fn is_needed(&self, salts: Salts) -> impl Fn(PageNo, FrameNo) -> bool {
+        move |page, frame| {
+            let known = Known::new(self.bases(), salts).whole_frame_of(page);
+            known.is_some_and(|base| base.frame == frame)
+        }
     }
 
     /// The record in these bytes. A record that cannot be parsed is not the one that was found

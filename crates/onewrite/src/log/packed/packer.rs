@@ -256,22 +256,32 @@ impl<'a> Packer<'a> {
     /// Stores pages whole again whose ranges have grown, where the batch's last block has space for
     /// that. A block is written whole in any case. So a page with many changes costs nothing until
     /// then, neither bytes nor the time to compress it. In a batch of many blocks, a block is a small
-    /// share: there every such page is stored whole. `frames` are those added.
+    /// share: there every such page is stored whole. So is a large page whose ranges would take more
+    /// than a block by themselves. `frames` are those added.
     pub fn renew(&mut self, frames: &[u8]) {
+        const BLOCK: usize = batch::BLOCK_BYTES as usize;
         let mut space = match self.blocks() {
-            few @ ..=MAX_TIGHT_BLOCKS => few * batch::BLOCK_BYTES as usize - self.batch_bytes(),
+            few @ ..=MAX_TIGHT_BLOCKS => few * BLOCK - self.batch_bytes(),
             _ => frames.len(),
         };
+        let is_alone = self.room.items.len() == 1;
         let frame_bytes = self.page.frame_bytes();
         for (i, frame) in frames.chunks_exact(frame_bytes).enumerate() {
             let item = &self.room.items[i];
-            let now = item.data.len() + item.kind.number_bytes();
-            let Some(last) = item.worn.filter(|last| *last <= now + space) else {
+            let Some(last) = item.worn else {
                 continue;
             };
+            let now = item.data.len() + item.kind.number_bytes();
+            let apart = batch::HEADER_BYTES + self.record_bytes(item);
+            // Its ranges take no more than the whole page, so they take one block, too.
+            let takes_a_block = is_alone && apart - item.data.len() + last <= BLOCK;
+            let takes_more = apart > BLOCK;
+            if takes_a_block || !takes_more && last > now + space {
+                continue;
+            }
             let (kind, data) =
                 self.whole(&frame[FRAME_HEADER_BYTES..], Some(last), i * frame_bytes);
-            if data.len() <= now + space {
+            if takes_more || data.len() <= now + space {
                 space = (space + now).saturating_sub(data.len());
                 let item = &mut self.room.items[i];
                 (item.kind, item.data) = (kind, data);

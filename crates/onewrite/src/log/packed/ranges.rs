@@ -10,15 +10,16 @@
 //! At least one range, so that a record has data. With any bytes from disk, [`apply`] writes within
 //! the page it is given.
 
+mod mask;
+
+use mask::{STRIDE, differing};
+
 /// The most equal bytes within a range: more end it. A further range costs two or three bytes.
 const GAP_BYTES: usize = 4;
-/// Bytes that are compared at once: one bit of a mask each.
-const STRIDE: usize = 64;
-/// The highest bit of every byte of a word.
-const HIGH: u64 = 0x8080_8080_8080_8080;
 
 /// Appends the difference of `page` from `base` to `out`, and returns whether it did. A difference of
 /// more than `most` bytes, or of as many as the page, leaves `out` as before.
+#[inline(never)]
 pub fn find(page: &[u8], base: &[u8], most: usize, out: &mut Vec<u8>) -> bool {
     let begin = out.len();
     let mut ranges = Ranges {
@@ -33,8 +34,8 @@ pub fn find(page: &[u8], base: &[u8], most: usize, out: &mut Vec<u8>) -> bool {
     let (old_strides, old_rest) = base.as_chunks::<STRIDE>();
     let mut fits = true;
     for ((new, old), at) in strides.iter().zip(old_strides).zip((0..).step_by(STRIDE)) {
-        // Most strides are equal.
-        if differ(new, old) && !ranges.note(at, differing(new, old)) {
+        let bytes = differing(new, old);
+        if bytes != 0 && !ranges.note(at, bytes) {
             fits = false;
             break;
         }
@@ -135,36 +136,6 @@ fn without_gaps(bytes: u64) -> u64 {
     let two = five & five >> 1;
     let four = two & two >> 2;
     bytes | four & five >> 4
-}
-
-/// Whether two strides differ. As `!=` it would be a call of a function.
-fn differ(new: &[u8; STRIDE], old: &[u8; STRIDE]) -> bool {
-    words(new)
-        .zip(words(old))
-        .fold(0, |bits, (new, old)| bits | (new ^ old))
-        != 0
-}
-
-/// The bytes in which two strides differ, a bit each, the first byte lowest.
-fn differing(new: &[u8; STRIDE], old: &[u8; STRIDE]) -> u64 {
-    let of_words = words(new).zip(words(old)).map(|(new, old)| {
-        let bits = new ^ old;
-        // The sum carries into a byte's highest bit where one of the lower seven is set.
-        let bytes = (((bits & !HIGH) + !HIGH) | bits) & HIGH;
-        // The product gathers these bits in its highest byte.
-        (bytes >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
-    });
-    of_words
-        .zip(0..)
-        .fold(0, |mask, (bytes, word)| mask | bytes << (8 * word))
-}
-
-fn words(stride: &[u8; STRIDE]) -> impl Iterator<Item = u64> {
-    stride
-        .as_chunks()
-        .0
-        .iter()
-        .map(|word| u64::from_le_bytes(*word))
 }
 
 fn append(out: &mut Vec<u8>, (skip, bytes): (usize, &[u8])) {

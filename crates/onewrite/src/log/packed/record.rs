@@ -134,6 +134,9 @@ pub struct Record {
     pub data: usize,
 }
 
+/// The most bytes before a record's data: SQLite's header, a word, and two frame numbers.
+const MAX_HEAD_BYTES: usize = FRAME_HEADER_BYTES + 4 + 2 * 4;
+
 impl Record {
     /// Bytes in total.
     pub fn bytes(&self) -> usize {
@@ -222,24 +225,31 @@ impl Record {
         supersedes: Option<FrameNo>,
         data: &[u8],
     ) {
-        out.extend_from_slice(&header[..8]);
+        let mut head = [0; MAX_HEAD_BYTES];
+        let mut bytes = 0;
+        let mut put = |part: &[u8]| {
+            head[bytes..bytes + part.len()].copy_from_slice(part);
+            bytes += part.len();
+        };
+        put(&header[..8]);
         if form == Form::Compressed {
-            out.extend_from_slice(&header[8..16]);
+            put(&header[8..16]);
         }
-        out.extend_from_slice(&header[16..24]);
+        put(&header[16..24]);
         let unfinished = match header[8..16] == [0; 8] {
             true => UNFINISHED,
             false => 0,
         };
         let superseding = supersedes.map_or(0, |_| SUPERSEDES);
         let word = kind.code() << 28 | unfinished | superseding | data.len() as u32;
-        out.extend_from_slice(&word.to_be_bytes());
+        put(&word.to_be_bytes());
         if let Some(frame) = supersedes {
-            out.extend_from_slice(&frame.0.to_be_bytes());
+            put(&frame.0.to_be_bytes());
         }
         if let Some(base) = kind.base() {
-            out.extend_from_slice(&base.0.to_be_bytes());
+            put(&base.0.to_be_bytes());
         }
+        out.extend_from_slice(&head[..bytes]);
         out.extend_from_slice(data);
     }
 }

@@ -91,12 +91,17 @@ impl Process {
     }
 
     fn publish(&self, first: u32, frames: &[Vec<u8>], packing: Packing) {
-        for (no, frame) in (first..).zip(frames) {
-            let page = &frame[FRAME_HEADER_BYTES..];
-            self.memory.insert(FrameNo(no), SALTS, page);
-        }
         let last = FrameNo(first + frames.len() as u32 - 1);
         self.packed.published(last, Some(packing));
+        for (no, frame) in (first..).zip(frames) {
+            let new = Remembered {
+                frame: FrameNo(no),
+                salts: SALTS,
+                page: PageNo(be32(frame, 0)),
+                bytes: &frame[FRAME_HEADER_BYTES..],
+            };
+            self.memory.insert(new, self.packed.is_needed(SALTS));
+        }
         self.packed.end_transaction();
     }
 

@@ -28,8 +28,26 @@ impl Held {
         if start >= end {
             return;
         }
-        // Those that overlap it. SQLite locks and unlocks six times in a commit: nothing is allocated.
-        let from = self.0.partition_point(|held| held.end <= start);
+        // SQLite locks and unlocks six times in a commit, mostly what it does not hold, and just that.
+        let from = self.0.iter().take_while(|held| held.end <= start).count();
+        match self.0.get_mut(from) {
+            Some(held) if held.start < end => {
+                if (held.start, held.end) == (start, end) {
+                    match kind {
+                        OfdType::Unlock => drop(self.0.remove(from)),
+                        kind => held.kind = kind,
+                    }
+                    return;
+                }
+            }
+            _ => {
+                if kind != OfdType::Unlock {
+                    self.0.insert(from, Segment { start, end, kind });
+                }
+                return;
+            }
+        }
+        // Those that overlap it.
         let to = self.0.partition_point(|held| held.start < end);
         let old = self.0.get(from..to).unwrap_or_default();
         let before = old.first().filter(|held| held.start < start);

@@ -94,10 +94,15 @@ pub struct Table {
 
 impl Maps {
     /// Starts when the first of SQLite's calls comes here.
+    #[inline]
     fn begin(&mut self) {
-        if std::mem::replace(&mut self.has_begun, true) {
-            return;
+        if !self.has_begun {
+            self.has_begun = true;
+            self.note_open();
         }
+    }
+
+    fn note_open(&mut self) {
         let numbers = open_descriptors().into_iter();
         let inode_of = |number| descriptor_of(number).map(|(device, inode, _)| (device, inode));
         for number in numbers {
