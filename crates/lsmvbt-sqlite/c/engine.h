@@ -63,7 +63,8 @@ int lsmvbt_engine_of_new(void);
 const char *lsmvbt_engine_name(int engine);
 
 /* A connection to the file that the pager has opened. Nothing is read or written yet. */
-int lsmvbt_open(int engine, sqlite3 *db, sqlite3_file *file, const char *path, int readonly, EngineDb **out);
+int lsmvbt_open(int engine, sqlite3 *db, sqlite3_file *file, const char *path, int readonly, int immutable,
+                EngineDb **out);
 void lsmvbt_close(EngineDb*);
 /* Whether the file must still be made: it is empty, and nothing was written. */
 int lsmvbt_is_new(EngineDb*);

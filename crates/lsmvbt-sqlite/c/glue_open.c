@@ -6,6 +6,8 @@
 ** belongs to the engine that the environment names (LSMVBT_SQLITE_DEFAULT), or to stock SQLite.
 ** Temporary and in-memory databases are always stock. A database opened with a shared cache, or by
 ** a VFS without shared memory, is stock unless it names an engine.
+**
+** A file that is opened with immutable=1 passes for a temporary one in the pager, but it is open.
 */
 
 /* No pages are ever cached: this function only makes the pager recognizable. */
@@ -50,6 +52,11 @@ static int glueEngineOfNew(Pager *pPager, int vfsFlags){
   return lsmvbt_engine_of_new();
 }
 
+/* Whether the file is opened with immutable=1: nothing writes it meanwhile. */
+static int glueIsImmutable(Pager *pPager){
+  return pPager->tempFile && isOpen(pPager->fd);
+}
+
 /* Writes the engine for the file that stock SQLite has opened; -1 for stock. If the file cannot be
 ** read, its engine is unknown. A wrong guess would be a connection that returns "not a database"
 ** for its whole life. */
@@ -59,7 +66,8 @@ static int glueChoose(Btree *p, int vfsFlags, int *piEngine){
   i64 nFile;
   int rc;
   *piEngine = -1;
-  if( (vfsFlags & SQLITE_OPEN_MAIN_DB)==0 || pPager->tempFile || pPager->memDb ) return SQLITE_OK;
+  if( (vfsFlags & SQLITE_OPEN_MAIN_DB)==0 || pPager->memDb ) return SQLITE_OK;
+  if( pPager->tempFile && !glueIsImmutable(pPager) ) return SQLITE_OK;
   rc = glueReadMagic(sqlite3PagerFile(pPager), aMagic, &nFile);
   if( rc!=SQLITE_OK ) return rc;
   *piEngine = glueNothingThere(aMagic, nFile) ? glueEngineOfNew(pPager, vfsFlags) : lsmvbt_engine_of_file(aMagic);
@@ -108,7 +116,7 @@ static int glueOpen(
   if( sqlite3PagerIsreadonly(p->shared.pPager) ) p->shared.btsFlags |= BTS_READ_ONLY;
   if( rc==SQLITE_OK ){
     rc = lsmvbt_open(iEngine, db, sqlite3PagerFile(p->shared.pPager), sqlite3PagerFilename(p->shared.pPager, 0),
-                     sqlite3PagerIsreadonly(p->shared.pPager), &p->pEngine);
+                     sqlite3PagerIsreadonly(p->shared.pPager), glueIsImmutable(p->shared.pPager), &p->pEngine);
   }
   if( rc==SQLITE_OK ) rc = glueDiffRegister(db);
   if( rc!=SQLITE_OK ){

@@ -18,31 +18,6 @@ static int glueIsOurs(sqlite3 *db, const char *zDb){
   return glueOwns(p);
 }
 
-SQLITE_API sqlite3_backup *sqlite3_backup_init(
-  sqlite3 *pDest, const char *zDestName, sqlite3 *pSource, const char *zSourceName
-){
-#ifdef SQLITE_ENABLE_API_ARMOR
-  if( !sqlite3SafetyCheckOk(pSource) || !sqlite3SafetyCheckOk(pDest) ){
-    (void)SQLITE_MISUSE_BKPT;
-    return 0;
-  }
-#endif
-  if( pDest!=pSource ){
-    int isOurs;
-    sqlite3_mutex_enter(pSource->mutex);
-    sqlite3_mutex_enter(pDest->mutex);
-    isOurs = glueIsOurs(pSource, zSourceName) || glueIsOurs(pDest, zDestName);
-    if( isOurs ){
-      sqlite3ErrorWithMsg(pDest, SQLITE_ERROR,
-          "the backup interface copies SQLite's pages, which this database has not: use VACUUM INTO");
-    }
-    sqlite3_mutex_leave(pDest->mutex);
-    sqlite3_mutex_leave(pSource->mutex);
-    if( isOurs ) return 0;
-  }
-  return stock_sqlite3_backup_init(pDest, zDestName, pSource, zSourceName);
-}
-
 SQLITE_API const char *sqlite3_errmsg(sqlite3 *db){
   if( db ) glueTell(db);
   return stock_sqlite3_errmsg(db);
@@ -71,21 +46,20 @@ SQLITE_PRIVATE int sqlite3RunVacuum(char **pzErrMsg, sqlite3 *db, int iDb, sqlit
 }
 
 #ifndef SQLITE_OMIT_DESERIALIZE
-/* The image of a database of the other engine is a stock one: VACUUM INTO writes it into a file in
-** memory. So sqlite3_deserialize() takes it, and any SQLite reads it. */
-static unsigned char *glueSerialize(sqlite3 *db, const char *zSchema, sqlite3_int64 *piSize){
-  sqlite3 *pCopy = 0;
-  unsigned char *pImage = 0;
+/* Opens a stock copy of a database of the other engine, in memory: VACUUM INTO writes it. If it fails,
+** db has the error. */
+static int glueCopyInMemory(sqlite3 *db, const char *zSchema, sqlite3 **ppCopy){
   sqlite3_uint64 iName;
   const unsigned int openFlags = db->openFlags;
   char *zName, *zSql;
   int rc = SQLITE_NOMEM;
+  *ppCopy = 0;
   /* Nobody else in the process has a file of this name. */
   sqlite3_randomness(sizeof(iName), &iName);
   zName = sqlite3_mprintf("file:/lsmvbt-serialize-%llx?vfs=memdb&engine=stock", iName);
   zSql = sqlite3_mprintf("VACUUM \"%w\" INTO %Q", zSchema, zName);
   if( zName && zSql ){
-    rc = sqlite3_open_v2(zName, &pCopy, SQLITE_OPEN_READWRITE|SQLITE_OPEN_CREATE|SQLITE_OPEN_URI, 0);
+    rc = sqlite3_open_v2(zName, ppCopy, SQLITE_OPEN_READWRITE|SQLITE_OPEN_CREATE|SQLITE_OPEN_URI, 0);
   }
   if( rc==SQLITE_OK ){
     db->openFlags |= SQLITE_OPEN_URI;
@@ -94,14 +68,42 @@ static unsigned char *glueSerialize(sqlite3 *db, const char *zSchema, sqlite3_in
   }else{
     sqlite3Error(db, rc);
   }
-  if( rc==SQLITE_OK ){
+  sqlite3_free(zSql);
+  sqlite3_free(zName);
+  return rc;
+}
+
+/* The image of a database of the other engine is a stock one. So sqlite3_deserialize() takes it, and
+** any SQLite reads it. */
+static unsigned char *glueSerialize(sqlite3 *db, const char *zSchema, sqlite3_int64 *piSize){
+  sqlite3 *pCopy = 0;
+  unsigned char *pImage = 0;
+  if( glueCopyInMemory(db, zSchema, &pCopy)==SQLITE_OK ){
     pImage = stock_sqlite3_serialize(pCopy, "main", piSize, 0);
     if( pImage==0 ) sqlite3Error(db, SQLITE_NOMEM);
   }
   sqlite3_close(pCopy);
-  sqlite3_free(zSql);
-  sqlite3_free(zName);
   return pImage;
+}
+
+/* A backup of a database of the other engine copies the pages of a stock copy, which is made now. The
+** copy is closed when the backup is finished. */
+static sqlite3_backup *glueBackup(sqlite3 *pDest, const char *zDestName, sqlite3 *pSource, const char *zSourceName){
+  sqlite3 *pCopy = 0;
+  sqlite3_backup *pBackup = 0;
+  int rc;
+  sqlite3_mutex_enter(pSource->mutex);
+  rc = glueCopyInMemory(pSource, zSourceName, &pCopy);
+  if( rc==SQLITE_OK ){
+    pBackup = stock_sqlite3_backup_init(pDest, zDestName, pCopy, "main");
+  }else{
+    sqlite3_mutex_enter(pDest->mutex);
+    sqlite3ErrorWithMsg(pDest, rc, "%s", sqlite3_errmsg(pSource));
+    sqlite3_mutex_leave(pDest->mutex);
+  }
+  (void)sqlite3_close_v2(pCopy);
+  sqlite3_mutex_leave(pSource->mutex);
+  return pBackup;
 }
 
 SQLITE_API unsigned char *sqlite3_serialize(
@@ -127,6 +129,41 @@ SQLITE_API unsigned char *sqlite3_serialize(
   return isOurs ? pImage : stock_sqlite3_serialize(db, zSchema, piSize, mFlags);
 }
 #endif
+
+/* Copying over a database of the other engine is refused: its pages are not SQLite's. */
+static int glueRefusesBackup(sqlite3 *pDest, const char *zDestName){
+  int isOurs;
+  sqlite3_mutex_enter(pDest->mutex);
+  isOurs = glueIsOurs(pDest, zDestName);
+  if( isOurs ){
+    const char *zEngine = lsmvbt_engine_name(GLUE(sqlite3DbNameToBtree(pDest, zDestName))->iEngine);
+    sqlite3ErrorWithMsg(pDest, SQLITE_ERROR,
+        "the backup interface writes SQLite's pages, which this database has not: use VACUUM INTO "
+        "'file:NAME?engine=%s' on the source, which writes a new database of this engine", zEngine);
+  }
+  sqlite3_mutex_leave(pDest->mutex);
+  return isOurs;
+}
+
+SQLITE_API sqlite3_backup *sqlite3_backup_init(
+  sqlite3 *pDest, const char *zDestName, sqlite3 *pSource, const char *zSourceName
+){
+#ifdef SQLITE_ENABLE_API_ARMOR
+  if( !sqlite3SafetyCheckOk(pSource) || !sqlite3SafetyCheckOk(pDest) ){
+    (void)SQLITE_MISUSE_BKPT;
+    return 0;
+  }
+#endif
+  if( pDest!=pSource ){
+    int isOurs;
+    if( glueRefusesBackup(pDest, zDestName) ) return 0;
+    sqlite3_mutex_enter(pSource->mutex);
+    isOurs = glueIsOurs(pSource, zSourceName);
+    sqlite3_mutex_leave(pSource->mutex);
+    if( isOurs ) return glueBackup(pDest, zDestName, pSource, zSourceName);
+  }
+  return stock_sqlite3_backup_init(pDest, zDestName, pSource, zSourceName);
+}
 
 /* The reason why the stock database iDb cannot become one of another engine; 0 if it can, once it
 ** is locked. */

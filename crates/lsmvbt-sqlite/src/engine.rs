@@ -29,6 +29,8 @@ pub enum Error {
     StaleSnapshot,
     /// The database is open for reading only.
     ReadOnly,
+    /// The database must be recovered, which a connection that may only read cannot: the way out.
+    NeedsRecovery(String),
     /// The file is not this engine's.
     NotADatabase,
     /// A newer version has written the file: which, and the way out.
@@ -68,7 +70,9 @@ impl fmt::Display for Error {
             Self::Damaged(what) => write!(f, "the database is damaged: {what}"),
             Self::Full => f.write_str("there is no space left"),
             Self::NoMemory => f.write_str("out of memory"),
-            Self::Io(what) | Self::Vfs(_, what) | Self::Newer(what) => f.write_str(what),
+            Self::Io(what) | Self::Vfs(_, what) | Self::Newer(what) | Self::NeedsRecovery(what) => {
+                f.write_str(what)
+            }
             Self::TooBig(what) => write!(f, "too big: {what}"),
             Self::NoSuchTree(tree) => write!(f, "there is no tree {tree}"),
             Self::Compare(code) => write!(f, "the comparison of keys failed with {code}"),

@@ -200,6 +200,7 @@ fn error(error: ::lsmvbt::Error) -> Error {
         ::lsmvbt::Error::Busy => Error::Busy,
         ::lsmvbt::Error::StaleSnapshot { .. } => Error::StaleSnapshot,
         ::lsmvbt::Error::ReadOnly => Error::ReadOnly,
+        ::lsmvbt::Error::NeedsRecovery => Error::NeedsRecovery(error.to_string()),
         ::lsmvbt::Error::NoMemory => Error::NoMemory,
         ::lsmvbt::Error::NotADatabase => Error::NotADatabase,
         ::lsmvbt::Error::Compare(code) => Error::Compare(code),

@@ -5,7 +5,8 @@
 //! of the next slot makes those writes durable. So at any moment a durable slot holds the pages
 //! that are being written in place. Recovery writes both slots in place again, and of a page in
 //! both the newer image. This repairs each torn page. A slot grows by moving. Both slots get new
-//! places at the end of the file, after the pages that they protect have been flushed.
+//! places, after the pages that they protect have been flushed. They shrink where they are, likewise
+//! after such a flush, and their last pages are free.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +17,21 @@ use crate::freemap::FreeMap;
 use crate::header::Header;
 use crate::page::{self, HEADER, Image, Stamp, set_u32, u16_at, u32_at, u64_at};
 use crate::room;
-use crate::shared::{self, CURRENT, SETTLED, SLOT, TORN};
+use crate::shared::{self, CURRENT, SETTLED, SLOT, SLOT_COMMITS, SLOT_LARGEST, TORN};
 use crate::slots::Slots;
 use crate::storage::Storage;
 use crate::types::{PAGE_SIZE, PageNo, Torn};
 
 /// Pages of a slot at least: the head, and 15 images.
 const SLOT_PAGES: u32 = 16;
+/// Commits after which slots become smaller that none of them needed, and how many times too large
+/// they must have been.
+const MANY: u64 = 64;
+const TOO_LARGE: u32 = 4;
+/// Pages of a slot that the last handle leaves in any case: 256 KiB. It leaves more if a slot is less
+/// than this part of the file.
+const LEFT: u32 = 64;
+const SHARE: u32 = 16;
 /// Pages of a slot in one write.
 const AT_ONCE: usize = 256;
 /// Values of [`TORN`].
@@ -106,18 +115,17 @@ impl Core {
     }
 
     /// Makes all commits durable and in place: no slot is needed, and no record names an earlier
-    /// one.
+    /// one. Nor is a record needed: pages that it names may be free, and a commit of `double` may tear
+    /// them.
     fn settle_all(&mut self) -> Result<()> {
         let current = self.load(CURRENT)?;
         self.flush_storage()?;
         self.now_durable(current)?;
         self.release_quarantine()?;
-        if self.header.slot_pages > 0 {
-            // Flushed before the first page is written, as every header is.
-            let mut header = self.header.clone();
-            header.settled = self.newest_over()?;
-            self.write_header(header, None)?;
-        }
+        // Flushed before the first page is written, as every header is.
+        let mut header = self.header.clone();
+        header.settled = self.newest_over()?;
+        self.write_header(header, None)?;
         self.store(SETTLED, current)
     }
 
@@ -132,21 +140,53 @@ impl Core {
         Slots::of(&self.header).ok_or(Error::Transaction("there are no slots"))
     }
 
-    /// Makes the slots large enough for `pages` images. Nothing but the file has changed if it
-    /// fails.
+    /// Makes the slots large enough for `pages` images, or smaller where they have been far too large
+    /// for a while. Nothing but the file has changed if it fails.
     pub(crate) fn make_slots(&mut self, pages: usize) -> Result<()> {
         let heads = pages.div_ceil(LIST_ENTRIES);
         let too_big = |_| Error::TooBig("the transaction");
         let need = u32::try_from(heads + pages).map_err(too_big)?;
-        if need <= self.header.slot_pages {
+        let largest = self.largest_of_many(need)?;
+        let old = Slots::of(&self.header);
+        let size = old.map_or(0, Slots::pages);
+        if need > size {
+            let slots = Slots::new_in(&self.space.map, size_for(need))?;
+            self.settle_before(slots)?;
+            self.reserve(slots)?;
+            return self.change_slots(slots);
+        }
+        let enough = largest
+            .map(size_for)
+            .filter(|enough| size / TOO_LARGE > *enough);
+        match (old, enough) {
+            (Some(old), Some(enough)) => self.change_slots(old.shrunk(enough)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Counts a commit, which takes so many pages of a slot. After every [`MANY`]: the most that one of
+    /// them took, by any handle.
+    fn largest_of_many(&self, need: u32) -> Result<Option<u32>> {
+        let commits = self.load(SLOT_COMMITS)? + 1;
+        let largest = self.load(SLOT_LARGEST)?.max(u64::from(need));
+        let is_full = commits >= MANY;
+        self.store(SLOT_COMMITS, if is_full { 0 } else { commits })?;
+        self.store(SLOT_LARGEST, if is_full { 0 } else { largest })?;
+        Ok(is_full.then(|| u32::try_from(largest).unwrap_or(u32::MAX)))
+    }
+
+    /// Before free pages within the file are written over with what has no version: no record may be
+    /// needed any more. It could name one of these pages, of a commit with `Trust`.
+    fn settle_before(&mut self, slots: Slots) -> Result<()> {
+        if slots.start() >= self.space.map.hwm {
             return Ok(());
         }
-        // Once this flush has returned, the pages that the old slots protect are in place.
-        self.flush_storage()?;
-        let over = self.newest_over()?;
-        let size = need.saturating_add(need / 4).max(SLOT_PAGES);
-        let slots = Slots::new_behind(&self.space.map, size)?;
-        self.reserve(slots)?;
+        let free = self.base_free();
+        self.settle_header(None, &free)
+    }
+
+    /// Gives the slots another place or size.
+    fn change_slots(&mut self, slots: Slots) -> Result<()> {
         let old = Slots::of(&self.header);
         let mut next = self.space.map.clone();
         let mut free = self.base_free();
@@ -160,11 +200,23 @@ impl Core {
         slots.protect(&mut free);
         // The map is published when the commit is durable, and must not fail then.
         shared::reserve(&*self.storage, next.hwm)?;
-        let mut header = self.header.clone();
-        (header.slot_start, header.slot_pages) = (slots.start(), size);
-        (header.settled, header.floor) = (over, over);
-        self.write_header(header, Some(&free))?;
+        self.settle_header(Some(slots), &free)?;
         self.space.map = next;
+        Ok(())
+    }
+
+    /// Writes a durable header to which every slot is settled, and no commit needs its record; with
+    /// these slots from now on.
+    fn settle_header(&mut self, slots: Option<Slots>, free: &FreeMap) -> Result<()> {
+        // Once this flush has returned, the pages that the old slots protect are in place.
+        self.flush_storage()?;
+        let over = self.newest_over()?;
+        let mut header = self.header.clone();
+        if let Some(slots) = slots {
+            (header.slot_start, header.slot_pages) = (slots.start(), slots.pages());
+        }
+        (header.settled, header.floor) = (over, over);
+        self.write_header(header, Some(free))?;
         self.flush_storage()?;
         self.store(SETTLED, over)
     }
@@ -379,6 +431,26 @@ impl Core {
             places,
         })
     }
+}
+
+/// The last handle leaves no slots that take much of the file. They are settled in the header that
+/// it writes, with this free map.
+pub(crate) fn leave_small_slots(header: &mut Header, free: &mut FreeMap) {
+    let Some(old) = Slots::of(header) else {
+        return;
+    };
+    if old.pages() <= LEFT || old.pages() < free.hwm / SHARE {
+        return;
+    }
+    let slots = old.shrunk(LEFT);
+    old.all().for_each(|page| free.insert(page));
+    slots.protect(free);
+    header.slot_pages = slots.pages();
+}
+
+/// Pages of a slot for commits that need so many: some more.
+fn size_for(need: u32) -> u32 {
+    need.saturating_add(need / 4).max(SLOT_PAGES)
 }
 
 /// Keeps the pages of a header's slots out of a free map.

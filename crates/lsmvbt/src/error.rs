@@ -82,6 +82,8 @@ pub enum Error {
     Compare(i32),
     /// The database was opened for reading only.
     ReadOnly,
+    /// The handle may only read, and the database was not closed cleanly: it must be recovered.
+    NeedsRecovery,
     /// The system refused memory. In a write transaction: roll back.
     NoMemory,
 }
@@ -152,6 +154,9 @@ impl fmt::Display for Error {
             }
             Error::Compare(code) => write!(f, "the comparison of keys failed with {code}"),
             Error::ReadOnly => f.write_str("the database is open for reading only"),
+            Error::NeedsRecovery => f.write_str(
+                "it was not closed cleanly, and this handle may only read: open it once for writing, which recovers it",
+            ),
             Error::NoMemory => f.write_str("out of memory"),
         }
     }

@@ -146,6 +146,29 @@ impl FreeMap {
         Ok(self.hwm - 1)
     }
 
+    /// The first of so many pages that are free, or not in the file yet, with no others between them
+    /// than fixed ones.
+    pub(crate) fn run(&self, count: u32) -> u32 {
+        let (mut start, mut found) = (None, 0);
+        let mut page = FIRST;
+        while page < self.hwm && found < count {
+            let word = self.bits.get((page / 64) as usize).copied().unwrap_or(0);
+            if word == 0 && page.is_multiple_of(64) {
+                (start, found) = (None, 0);
+                page += 64;
+                continue;
+            }
+            if self.contains(page) {
+                start.get_or_insert(page);
+                found += 1;
+            } else if !is_fixed(page) {
+                (start, found) = (None, 0);
+            }
+            page += 1;
+        }
+        start.unwrap_or(self.hwm)
+    }
+
     /// Lowers the high-water mark to `hwm`; pages above it are neither free nor in use.
     pub(crate) fn truncate(&mut self, hwm: u32) {
         for p in hwm..self.hwm {
@@ -212,6 +235,28 @@ mod tests {
         map.hwm = SPAN + 3;
         assert_eq!(map.allocate().unwrap(), SPAN + 3);
         assert_eq!(map.allocate().unwrap(), SPAN + 6);
+    }
+
+    #[test]
+    fn a_run_of_free_pages_is_the_first_one_that_is_long_enough() {
+        let mut map = FreeMap::new(SPAN + 400);
+        assert_eq!(map.run(1), SPAN + 400);
+        for page in (100..110).chain(300..364).chain(SPAN - 5..SPAN + 20) {
+            if !is_fixed(page) {
+                map.insert(page);
+            }
+        }
+        for (count, start) in [(1, 100), (10, 100), (11, 300), (64, 300), (65, SPAN + 400)] {
+            assert_eq!(map.run(count), start, "{count}");
+        }
+        // Over the maps of a span, and on behind the file's end.
+        for page in 300..364 {
+            map.remove(page);
+        }
+        assert_eq!(map.run(23), SPAN - 5);
+        assert_eq!(map.run(24), SPAN + 400);
+        (390..400).for_each(|page| map.insert(SPAN + page));
+        assert_eq!(map.run(24), SPAN + 390);
     }
 
     #[test]

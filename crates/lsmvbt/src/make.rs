@@ -31,7 +31,7 @@ impl Core {
 
     pub(crate) fn format(&mut self) -> Result<()> {
         if self.options.read_only {
-            return Err(Error::ReadOnly);
+            return Err(Error::NeedsRecovery);
         }
         let mut salt = [0; 8];
         getrandom::fill(&mut salt).map_err(|e| Error::Io {

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::cache::Cache;
 use crate::core::Core;
-use crate::double::{Redone, is_double, protect};
+use crate::double::{Redone, is_double, leave_small_slots, protect};
 use crate::error::{Error, Result};
 use crate::freemap::{FIRST, FreeMap, is_fixed};
 use crate::header::{Header, Marks, is_magic, newer_format};
@@ -25,7 +25,8 @@ use crate::make::blank_header;
 use crate::page::{self, Image, Node, PageType, Stamp, u64_at};
 use crate::shared::{
     self, AGAIN, CRASHED, CURRENT, DURABLE, EPOCH, FREE_SEQ, HEADER_DURABLE, HEADER_SEQ,
-    HEAL_TRIES, HWM, NEXT, POISON, READY, SETTLED, SLOT, WRITING,
+    HEAL_TRIES, HWM, NEXT, ONLY_READ, POISON, READY, SETTLED, SLOT, SLOT_COMMITS, SLOT_LARGEST,
+    WRITING,
 };
 use crate::slots::Slots;
 use crate::storage::{Lock, LockMode, READERS, Storage};
@@ -40,6 +41,13 @@ pub(crate) const HEADER_TRIES: u32 = 100;
 
 /// Pages of a region in one read: 64 KiB, the most that a VFS is asked for.
 const AT_ONCE: usize = 16;
+
+/// Whether other handles have the database open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Others {
+    None,
+    Some,
+}
 
 /// The data of a page that recovery needs.
 pub(crate) struct Seen {
@@ -153,7 +161,16 @@ impl Core {
         self.header = self.read_header_of_others()?;
         self.salt = self.header.salt;
         self.learn_lost()?;
+        self.tell_only_read()?;
         self.skip_own_news()
+    }
+
+    /// Tells that a handle has it open which cannot leave a clean header.
+    fn tell_only_read(&self) -> Result<()> {
+        match self.options.read_only {
+            true => self.store(ONLY_READ, 1),
+            false => Ok(()),
+        }
     }
 
     fn open_first(&mut self) -> Result<()> {
@@ -169,6 +186,9 @@ impl Core {
             HWM,
             CRASHED,
             HEADER_DURABLE,
+            ONLY_READ,
+            SLOT_COMMITS,
+            SLOT_LARGEST,
         ] {
             self.store(word, 0)?;
         }
@@ -193,12 +213,13 @@ impl Core {
             protect(&mut self.space.map, &self.header);
             self.begin_life(floor, floor)?;
         } else if self.options.read_only {
-            return Err(Error::ReadOnly);
+            return Err(Error::NeedsRecovery);
         } else {
             self.recover(0)?;
         }
         self.learn_lost()?;
         self.tell_torn()?;
+        self.tell_only_read()?;
         self.store(READY, shared::MAGIC)
     }
 
@@ -368,7 +389,9 @@ impl Core {
             .max(floor);
         if top == floor || redone == Some(top) || self.is_complete(top, &pages)? {
             let slots_hold_news = redone.is_some() && (!self.double || unmarked);
-            if published == 0 && !slots_hold_news {
+            // A commit of `double` may tear a free page that the record of `top` names.
+            let needs_record = self.double && top > floor && redone != Some(top);
+            if published == 0 && !slots_hold_news && !needs_record {
                 self.go_on(top, &pages)?;
                 return match redone {
                     Some(_) => self.store(SETTLED, self.header.settled),
@@ -547,7 +570,8 @@ impl Core {
 
     // ---- the end
 
-    /// Closes. The last handle leaves a clean header.
+    /// Closes. The last handle leaves a clean header. If it may only read, it cannot. So where such a
+    /// handle has opened the database, every handle that writes leaves one.
     pub(crate) fn close(&mut self) -> Result<()> {
         if self.txn.is_some() {
             self.rollback()?;
@@ -570,16 +594,30 @@ impl Core {
     fn close_locked(&mut self) -> Result<()> {
         self.unlock(Lock::OPEN, LockMode::Shared)?;
         let writes = !self.options.read_only && self.load(POISON)? == 0;
-        if !writes || !self.lock_now(Lock::OPEN, LockMode::Exclusive)? {
+        if !writes {
             return Ok(());
         }
-        let closed = self.write_clean_header();
+        if !self.lock_now(Lock::OPEN, LockMode::Exclusive)? {
+            return self.leave_clean();
+        }
+        let closed = self.write_clean_header(Others::None);
         self.store(READY, 0)?;
         self.unlock(Lock::OPEN, LockMode::Exclusive)?;
         closed
     }
 
-    fn write_clean_header(&mut self) -> Result<()> {
+    /// Leaves a clean header next to other handles, if one of them may be the last and only read.
+    fn leave_clean(&mut self) -> Result<()> {
+        // One that is writing now leaves it in turn.
+        if self.load(ONLY_READ)? == 0 || !self.lock_now(Lock::WRITE, LockMode::Exclusive)? {
+            return Ok(());
+        }
+        let left = self.write_clean_header(Others::Some);
+        self.unlock(Lock::WRITE, LockMode::Exclusive)?;
+        left
+    }
+
+    fn write_clean_header(&mut self, others: Others) -> Result<()> {
         if self.load(WRITING)? != 0 {
             self.recover_live()?;
         }
@@ -600,8 +638,12 @@ impl Core {
         header.settled = floor;
         header.marks = Marks::Some(Default::default());
         header.reserved = 0;
-        let free = self.space.map.clone();
+        let mut free = self.space.map.clone();
+        if others == Others::None {
+            leave_small_slots(&mut header, &mut free);
+        }
         self.write_header(header, Some(&free))?;
-        self.flush_storage()
+        self.flush_storage()?;
+        self.store(SETTLED, floor)
     }
 }

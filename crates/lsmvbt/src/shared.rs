@@ -22,6 +22,9 @@
 //! | 24-28 | the newest version read under each |
 //! | 29-30 | versions that the open has found lost: the last one before them, and their last one; 0: none |
 //! | 31 | after a crash, until its remains are gone: how often a transaction may still try to read all pages |
+//! | 32 | 1 once a handle has opened it that may only read: see [`crate::recover`] |
+//! | 33 | commits of `double` since the size of its slots was last considered |
+//! | 34 | pages of a slot that the largest of these took |
 //! | 64-511 | free bitmap, a bit a page: includes pages freed since the newest durable commit, so use it after a flush |
 //! | 512-2559 | ring of pages written, for other handles' caches |
 //! | 2560- | free bitmap of page 28672 on |
@@ -57,6 +60,9 @@ pub(crate) const LOST_TO: usize = 30;
 pub(crate) const CRASHED: usize = 31;
 /// The first value of [`CRASHED`].
 pub(crate) const HEAL_TRIES: u64 = 3;
+pub(crate) const ONLY_READ: usize = 32;
+pub(crate) const SLOT_COMMITS: usize = 33;
+pub(crate) const SLOT_LARGEST: usize = 34;
 /// The start of the free bitmap, its first words, and the place where it goes on.
 const FREE: usize = 64;
 const FREE_WORDS: usize = 448;

@@ -51,13 +51,24 @@ impl Slots {
         (last < u32::MAX - SPAN).then_some(Slots { start, pages })
     }
 
-    /// New slots at the end of the file.
-    pub(crate) fn new_behind(free: &FreeMap, pages: u32) -> Result<Slots> {
-        let start = nth_page(free.hwm, 0);
+    /// New slots in the first free pages that have room for both, or at the end of the file.
+    pub(crate) fn new_in(free: &FreeMap, pages: u32) -> Result<Slots> {
+        let start = nth_page(free.run(pages.saturating_mul(2)), 0);
         start
             .and_then(|start| Slots::at(start, pages))
             .filter(|slots| slots.end() <= MAX_SPANS as u32 * SPAN)
             .ok_or_else(too_large)
+    }
+
+    /// The same, with fewer pages.
+    pub(crate) fn shrunk(self, pages: u32) -> Slots {
+        let pages = pages.min(self.pages);
+        Slots { pages, ..self }
+    }
+
+    /// Pages of one slot.
+    pub(crate) fn pages(self) -> u32 {
+        self.pages
     }
 
     /// First page of both.
@@ -138,7 +149,7 @@ mod tests {
         assert_eq!(Slots::at(u32::MAX - SPAN, 1), None);
         assert_eq!(Slots::at(6, u32::MAX / 2 + 1), None);
         assert_eq!(Slots::at(u32::MAX - 10, 100), None);
-        assert!(Slots::new_behind(&FreeMap::new(u32::MAX - 7), 9).is_err());
+        assert!(Slots::new_in(&FreeMap::new(u32::MAX - 7), 9).is_err());
     }
 
     #[test]

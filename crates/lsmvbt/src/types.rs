@@ -126,8 +126,9 @@ pub struct Options {
     /// has followed. So a power cut takes back no more than this time of a handle that goes on
     /// committing.
     pub later: Duration,
-    /// No writing at all; recovery of a database that needs it fails with
-    /// [`crate::Error::ReadOnly`].
+    /// No writing at all; opening a database that must be recovered, or that is not there, fails with
+    /// [`crate::Error::NeedsRecovery`]. Handles that write leave a clean file when they close next
+    /// to this one.
     pub read_only: bool,
 }
 

@@ -59,6 +59,79 @@ class Module(unittest.TestCase):
         self.assertEqual(("ok",), db.execute("PRAGMA integrity_check").fetchone())
         db.close()
 
+    def filled(self, mode):
+        """A database in a mode, with an earlier version kept where there are versions."""
+        db = onewrite_sqlite.connect(f"file:{self.path.with_name(mode)}", uri=True, isolation_level=None)
+        db.execute(f"PRAGMA journal_mode={mode}")
+        db.executescript("CREATE TABLE t(a)")
+        if mode == "lsmvbt":
+            db.execute("PRAGMA lsmvbt_history=10")
+        db.executemany("INSERT INTO t VALUES(?)", [(number,) for number in range(100)])
+        return db
+
+    def rows(self, db, schema="main"):
+        return [row[0] for row in db.execute(f"SELECT a FROM {schema}.t ORDER BY a")]
+
+    def test_a_backup_and_one_of_an_earlier_version(self):
+        db = self.filled("lsmvbt")
+        (then,) = db.execute("PRAGMA lsmvbt_version").fetchone()
+        db.execute("DELETE FROM t WHERE a >= 10")
+        db.execute(f"ATTACH 'file:{self.path.with_name('lsmvbt')}?version={then}' AS old")
+        for schema, count in (("main", 10), ("old", 100)):
+            pages = []
+            copy = onewrite_sqlite.connect(self.path.with_name(f"copy-{schema}"))
+            db.backup(copy, name=schema, pages=1, progress=lambda _, left, total: pages.append((left, total)))
+            self.assertEqual(list(range(count)), self.rows(copy))
+            self.assertEqual((0, len(pages)), pages[-1])
+            self.assertEqual(("delete",), copy.execute("PRAGMA journal_mode").fetchone())
+            copy.close()
+        self.assertEqual(list(range(10)), self.rows(db))
+        db.close()
+
+    def test_a_backup_over_it_is_refused_and_names_the_way(self):
+        db, stock = self.filled("lsmvbt"), self.filled("delete")
+        stock.execute("DELETE FROM t WHERE a >= 10")
+        with self.assertRaisesRegex(onewrite_sqlite.OperationalError, r"use VACUUM INTO 'file:NAME\?engine=lsmvbt'"):
+            stock.backup(db)
+        self.assertEqual(list(range(100)), self.rows(db))
+        made = self.path.with_name("made")
+        stock.execute(f"VACUUM INTO 'file:{made}?engine=lsmvbt'")
+        stock.close()
+        db.close()
+        db = onewrite_sqlite.connect(made)
+        self.assertEqual(("lsmvbt",), db.execute("PRAGMA journal_mode").fetchone())
+        self.assertEqual(list(range(10)), self.rows(db))
+        db.close()
+
+    @unittest.skipIf(sys.version_info < (3, 11), "Connection.serialize is of Python 3.11")
+    def test_an_image_is_that_of_a_stock_database(self):
+        db = self.filled("lsmvbt")
+        image = db.serialize()
+        self.assertEqual(b"SQLite format 3\0", image[:16])
+        memory = onewrite_sqlite.connect(":memory:")
+        memory.deserialize(image)
+        self.assertEqual(list(range(100)), self.rows(memory))
+        memory.deserialize(self.path.with_name("lsmvbt").read_bytes())
+        with self.assertRaisesRegex(onewrite_sqlite.DatabaseError, "file is not a database"):
+            self.rows(memory)
+        memory.close()
+        db.close()
+
+    def test_read_only_after_a_kill_says_what_to_do(self):
+        code = """if True:
+            import onewrite_sqlite as sqlite3, os, signal, sys
+            db = sqlite3.connect(sys.argv[1], isolation_level=None)
+            db.executescript("PRAGMA journal_mode=lsmvbt; CREATE TABLE t(a); INSERT INTO t VALUES(0)")
+            os.kill(os.getpid(), signal.SIGKILL)
+        """
+        python(code, self.path)
+        reader = onewrite_sqlite.connect(f"file:{self.path}?mode=ro", uri=True)
+        with self.assertRaisesRegex(onewrite_sqlite.OperationalError, f"{self.path}: .*open it once for writing"):
+            self.rows(reader)
+        onewrite_sqlite.connect(self.path).execute("SELECT 1 FROM t").close()
+        self.assertEqual([0], self.rows(reader))
+        reader.close()
+
     def test_sqlite3_imported_before_is_refused(self):
         said, error = python("import sqlite3, onewrite_sqlite")
         self.assertEqual(

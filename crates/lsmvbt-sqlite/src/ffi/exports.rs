@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use ::lsmvbt::{Abbreviation, Found, Payloads, Span};
 
 use super::code;
-use super::file::{DatabaseFile, RawFile};
+use super::file::{DatabaseFile, RawFile, Shares};
 use super::handle::{Handle, Inner, engine, engine_where, named};
 use super::rows::moving;
 use super::sqlite;
@@ -107,6 +107,7 @@ unsafe extern "C" fn lsmvbt_open(
     file: *mut RawFile,
     path: *const c_char,
     read_only: c_int,
+    immutable: c_int,
     out: *mut *mut Handle,
 ) -> c_int {
     let Some(engine) = engine(number) else {
@@ -116,8 +117,12 @@ unsafe extern "C" fn lsmvbt_open(
     let path = PathBuf::from(OsStr::from_bytes(
         unsafe { CStr::from_ptr(path) }.to_bytes(),
     ));
+    let shares = match immutable {
+        0 => Shares::WithAll,
+        _ => Shares::WithNone,
+    };
     // SAFETY: the C part closes the file after the connection.
-    let file = unsafe { DatabaseFile::new(file) };
+    let file = unsafe { DatabaseFile::new(file, shares) };
     let handle = Box::new(Handle::new(
         engine,
         Place {

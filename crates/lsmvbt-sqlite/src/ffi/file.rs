@@ -69,6 +69,15 @@ pub enum VfsWrites {
     Unknown,
 }
 
+/// Whose the locks and the shared memory of a file are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shares {
+    /// Those of the VFS, with all connections.
+    WithAll,
+    /// This connection's own: `immutable=1` promises that nothing writes the file.
+    WithNone,
+}
+
 /// The database file, its locks and its shared memory. Copies are the same file; the last of them
 /// releases the shared memory.
 #[derive(Clone)]
@@ -78,6 +87,7 @@ pub struct DatabaseFile {
 
 struct Shared {
     file: *mut RawFile,
+    shares: Shares,
     fullfsync: AtomicBool,
     region_bytes: usize,
     regions: Mutex<Vec<Option<NonNull<AtomicU64>>>>,
@@ -93,11 +103,17 @@ unsafe impl Sync for Shared {}
 impl Drop for Shared {
     fn drop(&mut self) {
         // Also after a failed call: the VFS may already have counted this file among the users.
-        let asked = self
-            .regions
-            .get_mut()
-            .is_ok_and(|regions| !regions.is_empty());
-        if asked {
+        let words = self.words();
+        let Ok(regions) = self.regions.get_mut() else {
+            return;
+        };
+        if self.shares == Shares::WithNone {
+            for region in regions.drain(..).flatten() {
+                let region = NonNull::slice_from_raw_parts(region, words);
+                // SAFETY: `own_region` made it of so many words, and nothing uses it any more.
+                drop(unsafe { Box::from_raw(region.as_ptr()) });
+            }
+        } else if !regions.is_empty() {
             // SAFETY: the file is open: the C part closes it after the connection.
             unsafe { lsmvbt_file_shm_unmap(self.file) };
         }
@@ -109,10 +125,11 @@ impl DatabaseFile {
     ///
     /// # Safety
     /// The file must be open until the last copy is dropped.
-    pub(super) unsafe fn new(file: *mut RawFile) -> Self {
+    pub(super) unsafe fn new(file: *mut RawFile, shares: Shares) -> Self {
         Self {
             shared: Arc::new(Shared {
                 file,
+                shares,
                 fullfsync: AtomicBool::new(false),
                 region_bytes: region_bytes(),
                 regions: Mutex::new(Vec::new()),
@@ -211,6 +228,9 @@ impl DatabaseFile {
     /// # Errors
     /// Those of the VFS.
     pub fn lock(&self, lock: u8, exclusive: bool) -> io::Result<bool> {
+        if self.shared.shares == Shares::WithNone {
+            return Ok(true);
+        }
         // A VFS locks shared memory that is mapped. It cannot map while another connection makes
         // the memory.
         match self.word(0) {
@@ -229,6 +249,9 @@ impl DatabaseFile {
     /// # Errors
     /// Those of the VFS.
     pub fn unlock(&self, lock: u8, exclusive: bool) -> io::Result<()> {
+        if self.shared.shares == Shares::WithNone {
+            return Ok(());
+        }
         // SAFETY: the file is open.
         result("unlock", unsafe {
             lsmvbt_file_shm_lock(self.shared.file, lock.into(), exclusive.into(), 1)
@@ -275,7 +298,7 @@ impl DatabaseFile {
     }
 
     fn word(&self, word: usize) -> io::Result<NonNull<AtomicU64>> {
-        let words = self.shared.region_bytes / size_of::<AtomicU64>();
+        let words = self.shared.words();
         let (region, at) = (word / words, word % words);
         let mut regions = self
             .shared
@@ -288,27 +311,51 @@ impl DatabaseFile {
         let base = match regions[region] {
             Some(base) => base,
             None => {
-                let mut memory = std::ptr::null_mut();
-                let number = c_int::try_from(region).map_err(io::Error::other)?;
-                // SAFETY: the file is open, and `memory` may be written.
-                let code = unsafe {
-                    lsmvbt_file_shm_map(
-                        self.shared.file,
-                        number,
-                        length(self.shared.region_bytes)?,
-                        &raw mut memory,
-                    )
+                let base = match self.shared.shares {
+                    Shares::WithAll => self.shared.map_region(region)?,
+                    Shares::WithNone => self.shared.own_region(),
                 };
-                result("shared memory", code)?;
-                let base = NonNull::new(memory.cast::<AtomicU64>())
-                    .filter(|base| base.is_aligned())
-                    .ok_or_else(|| io::Error::other("shared memory: no region"))?;
                 regions[region] = Some(base);
                 base
             }
         };
         // SAFETY: `at` is below the number of words in the region.
         Ok(unsafe { base.add(at) })
+    }
+}
+
+impl Shared {
+    /// Words of a region.
+    fn words(&self) -> usize {
+        self.region_bytes / size_of::<AtomicU64>()
+    }
+
+    /// A region that all connections share.
+    fn map_region(&self, region: usize) -> io::Result<NonNull<AtomicU64>> {
+        let mut memory = std::ptr::null_mut();
+        let number = c_int::try_from(region).map_err(io::Error::other)?;
+        // SAFETY: the file is open, and `memory` may be written.
+        let code = unsafe {
+            lsmvbt_file_shm_map(
+                self.file,
+                number,
+                length(self.region_bytes)?,
+                &raw mut memory,
+            )
+        };
+        if code & 0xff == code::READONLY || code == code::CANTOPEN {
+            return Err(io::Error::other(VfsError::NoSharedMemory(code)));
+        }
+        result("shared memory", code)?;
+        NonNull::new(memory.cast::<AtomicU64>())
+            .filter(|base| base.is_aligned())
+            .ok_or_else(|| io::Error::other("shared memory: no region"))
+    }
+
+    /// A region of this connection's own, zeros.
+    fn own_region(&self) -> NonNull<AtomicU64> {
+        let words: Box<[AtomicU64]> = (0..self.words()).map(|_| AtomicU64::new(0)).collect();
+        NonNull::from(Box::leak(words)).cast()
     }
 }
 
@@ -331,23 +378,28 @@ fn result(what: &str, code: c_int) -> io::Result<()> {
             io::ErrorKind::StorageFull,
             format!("{what}: the disk is full"),
         )),
-        code => Err(io::Error::other(VfsError {
-            what: what.to_owned(),
-            code,
-        })),
+        code => Err(io::Error::other(VfsError::Refused(what.to_owned(), code))),
     }
 }
 
-/// The request that the VFS refused, and its result code.
+/// An error of the VFS, with its result code.
 #[derive(Debug)]
-struct VfsError {
-    what: String,
-    code: c_int,
+enum VfsError {
+    /// It refused this request.
+    Refused(String, c_int),
+    /// The file of the shared memory cannot be made, or cannot be written.
+    NoSharedMemory(c_int),
 }
 
 impl fmt::Display for VfsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: the VFS says {}", self.what, self.code)
+        match self {
+            Self::Refused(what, code) => write!(f, "{what}: the VFS says {code}"),
+            Self::NoSharedMemory(_) => f.write_str(
+                "the file of this name with -shm behind it cannot be made or written, and readers need \
+                 it too: let them write it, or open the database with immutable=1 if nothing writes it",
+            ),
+        }
     }
 }
 
@@ -356,6 +408,7 @@ impl std::error::Error for VfsError {}
 /// The result code from the VFS, if the error is one of its own.
 #[must_use]
 pub fn code_of_vfs(error: &io::Error) -> Option<i32> {
-    let error = error.get_ref()?.downcast_ref::<VfsError>()?;
-    Some(error.code)
+    match error.get_ref()?.downcast_ref::<VfsError>()? {
+        VfsError::Refused(_, code) | VfsError::NoSharedMemory(code) => Some(*code),
+    }
 }

@@ -240,6 +240,7 @@ fn plain_code(error: &Error) -> c_int {
         Error::StaleSnapshot => code::BUSY_SNAPSHOT,
         Error::Compare(code) => *code,
         Error::ReadOnly => code::READONLY,
+        Error::NeedsRecovery(_) => code::READONLY_RECOVERY,
         Error::NotADatabase | Error::Newer(_) => code::NOTADB,
         Error::Damaged(_) | Error::NoSuchTree(_) => code::CORRUPT,
         Error::Full => code::FULL,

@@ -32,6 +32,7 @@ pub(crate) mod code {
     pub const IOERR: c_int = 10;
     pub const CORRUPT: c_int = 11;
     pub const FULL: c_int = 13;
+    pub const CANTOPEN: c_int = 14;
     pub const TOOBIG: c_int = 18;
     pub const MISUSE: c_int = 21;
     pub const NOTFOUND: c_int = 12;
@@ -39,5 +40,6 @@ pub(crate) mod code {
     pub const ROW: c_int = 100;
     pub const DONE: c_int = 101;
     pub const BUSY_SNAPSHOT: c_int = BUSY | 2 << 8;
+    pub const READONLY_RECOVERY: c_int = READONLY | 1 << 8;
     pub const IOERR_SHORT_READ: c_int = IOERR | 2 << 8;
 }

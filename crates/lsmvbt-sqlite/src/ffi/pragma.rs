@@ -42,7 +42,13 @@ unsafe extern "C" fn lsmvbt_pragma(
             let (result, words) = match inner.pragma(&name, given) {
                 Ok(None) => return Ok(code::NOTFOUND),
                 Ok(Some(words)) => (code::OK, words),
-                Err(error @ (Error::Busy | Error::Compare(_))) => return Err(error),
+                // SQLite has a text for these, and for some a note of the file and the way out.
+                Err(
+                    error @ (Error::Busy
+                    | Error::Compare(_)
+                    | Error::NeedsRecovery(_)
+                    | Error::Vfs(..)),
+                ) => return Err(error),
                 Err(error) => (inner.code_of(&error), error.to_string()),
             };
             let copy = sqlite::allocated(&CString::new(words).unwrap_or_default());

@@ -7,6 +7,10 @@ use std::ptr::NonNull;
 
 use super::code;
 
+mod backup;
+
+pub use backup::Backup;
+
 /// `sqlite3`, `sqlite3_stmt`, `sqlite3_blob`, `sqlite3_backup`.
 #[repr(C)]
 struct Opaque {
@@ -14,14 +18,6 @@ struct Opaque {
 }
 
 unsafe extern "C" {
-    fn sqlite3_backup_finish(backup: *mut Opaque) -> c_int;
-    fn sqlite3_backup_init(
-        to: *mut Opaque,
-        to_name: *const c_char,
-        from: *mut Opaque,
-        from_name: *const c_char,
-    ) -> *mut Opaque;
-    fn sqlite3_backup_step(backup: *mut Opaque, pages: c_int) -> c_int;
     fn sqlite3_blob_close(blob: *mut Opaque) -> c_int;
     fn sqlite3_blob_open(
         db: *mut Opaque,
@@ -403,16 +399,17 @@ impl Connection {
     /// # Errors
     /// SQLite's.
     pub fn backup_from(&self, other: &Connection) -> Result<()> {
-        let main = c"main".as_ptr();
-        // SAFETY: both connections are open; the backup is finished once.
-        unsafe {
-            let backup = sqlite3_backup_init(self.db.as_ptr(), main, other.db.as_ptr(), main);
-            if backup.is_null() {
-                return Err(self.error());
-            }
-            sqlite3_backup_step(backup, -1);
-            self.check(sqlite3_backup_finish(backup))
-        }
+        let backup = self.backup(other, "main")?;
+        while backup.step(-1)? {}
+        backup.finish()
+    }
+
+    /// Begins to copy a database of another connection over the main one of this one.
+    ///
+    /// # Errors
+    /// SQLite's.
+    pub fn backup<'a>(&'a self, other: &'a Connection, schema: &str) -> Result<Backup<'a>> {
+        Backup::new(self, other, schema)
     }
 
     /// Makes a database one in memory, with this image.

@@ -3,6 +3,7 @@
 
 mod abbreviated;
 mod areas;
+mod backup;
 mod connections;
 mod differential;
 mod full;
@@ -12,6 +13,7 @@ mod messages;
 mod model;
 mod order;
 mod pragmas;
+mod read_only;
 mod refused;
 mod serialize;
 mod support;

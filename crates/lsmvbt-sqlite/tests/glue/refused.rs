@@ -6,7 +6,7 @@ use lsmvbt_sqlite::sqlite::Connection;
 use crate::support::{Setup, on_other_engines, one, refused, run};
 
 on_other_engines! {
-    backup_either_way
+    a_backup_over_it
     vacuum_in_place
     shared_cache
     raw_pages
@@ -26,21 +26,25 @@ fn unharmed(connection: &Connection) {
     assert_eq!(one(connection, "PRAGMA integrity_check"), "ok");
 }
 
-fn backup_either_way(engine: &str) {
+fn a_backup_over_it(engine: &str) {
     let setup = Setup::new();
     let connection = filled(&setup, engine);
     let stock = setup.open("stock", "stock");
     run(&stock, "CREATE TABLE t(a); INSERT INTO t VALUES (1)");
-    for (to, from) in [(&stock, &connection), (&connection, &stock)] {
-        let error = to.backup_from(from).expect_err("refused");
-        assert!(error.message.contains("use VACUUM INTO"), "{error}");
+    let other = filled(&Setup::new(), engine);
+    for from in [&stock, &other] {
+        let error = connection.backup_from(from).expect_err("refused");
+        let words = format!("use VACUUM INTO 'file:NAME?engine={engine}' on the source");
+        assert!(error.message.contains(&words), "{error}");
     }
     unharmed(&connection);
     unharmed(&stock);
-    let copy = setup.open("copy", "stock");
-    copy.backup_from(&stock)
-        .expect("a backup of stock by stock");
-    unharmed(&copy);
+    // As it says.
+    let uri = setup.uri("made", engine);
+    run(&stock, &format!("VACUUM INTO '{uri}'"));
+    let made = setup.open("made", engine);
+    assert_eq!(one(&made, "PRAGMA journal_mode"), engine);
+    unharmed(&made);
 }
 
 fn vacuum_in_place(engine: &str) {

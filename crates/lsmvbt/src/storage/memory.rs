@@ -105,6 +105,11 @@ impl MemoryFile {
         self.state().fuse = ticks;
     }
 
+    /// Whether a handle is still to die.
+    pub fn kills(&self) -> bool {
+        self.state().fuse.is_some()
+    }
+
     /// From now on every flush fails. The writes that it would have made durable stay in the page
     /// cache alone.
     pub fn fail_syncs(&self, fail: bool) {

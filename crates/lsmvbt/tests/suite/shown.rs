@@ -1,11 +1,12 @@
 //! An open after a crash shows a state, and no later crash takes it back.
 //!
 //! Mixes at random: commits, rollbacks of written transactions, kills, power cuts, failing flushes,
-//! several handles, changes of the setting, and headers of an older format.
+//! several handles, some of which only read, changes of the setting, slots that grow and shrink, and
+//! headers of an older format.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lsmvbt::{Db, Durability, MemoryFile, PowerCut, Result, Torn, TreeId, TreeKind};
+use lsmvbt::{Db, Durability, MemoryFile, Options, PowerCut, Result, Torn, TreeId, TreeKind};
 
 use crate::drive::options;
 use crate::random::{Random, Seed, seeds};
@@ -51,6 +52,8 @@ struct World {
     truth: Truth,
     next: u64,
     dbs: Vec<Db>,
+    /// A handle that only reads.
+    reader: Option<Db>,
     torn: Torn,
     /// The page cache may have pages that a power cut must not tear.
     has_trusted: bool,
@@ -89,6 +92,7 @@ impl World {
             truth,
             next: 1,
             dbs: vec![db],
+            reader: None,
             torn: Torn::Double,
             has_trusted: false,
             checks: [0, 0],
@@ -114,7 +118,7 @@ impl World {
 
     /// Opens another handle, the first one after a crash or after a close.
     fn open(&mut self) {
-        let first = self.dbs.is_empty();
+        let first = self.dbs.is_empty() && self.reader.is_none();
         let wish = match self.random.chance(85) {
             true => Torn::Double,
             false => Torn::Trust,
@@ -138,6 +142,58 @@ impl World {
             if first && !may_go {
                 self.truth.is_now(number);
             }
+        }
+    }
+
+    /// Opens a handle that only reads, if there is none, or closes it. It changes nothing, so what it
+    /// has shown is what the next handle finds.
+    fn read_only(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.close();
+            return;
+        }
+        let first = self.dbs.is_empty();
+        let only_reads = Options {
+            read_only: true,
+            ..options(self.torn)
+        };
+        let Ok(mut reader) = Db::open(self.file.storage(), only_reads) else {
+            return;
+        };
+        if let Ok(number) = self.check(&mut reader) {
+            self.reader = Some(reader);
+            if first {
+                // A clean header is durable, or leads to the same state as the one before it.
+                self.truth.is_now(number);
+            }
+        }
+    }
+
+    /// As many small commits as slots need to become smaller.
+    fn many(&mut self) {
+        let db = &mut self.dbs[0];
+        for _ in 0..130 {
+            let number = self.next;
+            let begun = db.begin_write().and_then(|_| read(db));
+            let Ok(mut rows) = begun else {
+                break;
+            };
+            self.truth.is_now(number_of(&rows));
+            self.next += 1;
+            rows.insert(0, number.to_le_bytes().to_vec());
+            self.truth.rows.insert(number, rows);
+            let is_written = false;
+            self.truth.open = Some(Open { number, is_written });
+            let done = db.put_integer(TREE, 0, &number.to_le_bytes());
+            if done.and_then(|()| db.commit(Durability::Flush)).is_err() {
+                break;
+            }
+            self.truth.is_now(number);
+            self.has_trusted &= self.torn == Torn::Trust;
+        }
+        let mut db = self.dbs.remove(0);
+        if self.check(&mut db).is_ok() {
+            self.dbs.push(db);
         }
     }
 
@@ -250,7 +306,7 @@ impl World {
                 }
             }
         }
-        for db in self.dbs.drain(..) {
+        for db in self.dbs.drain(..).chain(self.reader.take()) {
             std::mem::forget(db);
         }
     }
@@ -278,7 +334,9 @@ impl World {
             self.file.fail_syncs_after(self.random.below(4));
         }
         match self.random.below(100) {
+            92..97 => self.read_only(),
             _ if self.dbs.is_empty() => self.open(),
+            97.. => self.many(),
             0..12 if self.dbs.len() < 3 => self.open(),
             12..16 => self.change_torn(),
             16..20 => self.close(),

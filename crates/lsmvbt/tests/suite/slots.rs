@@ -4,6 +4,9 @@
 use lsmvbt::{Db, Durability, MemoryFile, PowerCut, Torn, TreeId, TreeKind};
 
 use crate::drive::options;
+use crate::random::Random;
+
+const PAGE: usize = 4096;
 
 fn open(file: &MemoryFile) -> Db {
     Db::open(file.storage(), options(Torn::Double)).expect("a database")
@@ -71,15 +74,18 @@ fn a_transaction_may_be_larger_than_a_span_of_the_free_map() {
     db.close().expect("closed");
 }
 
-/// `moves` is the work of another writer, in whose transaction the slots must move. The first one asks
-/// for its status before it writes, or does not.
-fn moved_by_another(rows: i64, asks: bool, moves: impl FnOnce(&MemoryFile, Db)) {
+/// `moves` is the work of another writer, in whose transaction the slots must move: to the end of the
+/// file, or to free pages in it. The first one asks for its status before it writes, or does not.
+fn moved_by_another(rows: i64, asks: bool, within: bool, moves: impl FnOnce(&MemoryFile, Db)) {
     let file = MemoryFile::new();
     let (mut a, mut b) = (open(&file), open(&file));
     a.begin_write().expect("a transaction");
     let tree = a.create_tree(TreeKind::Integer).expect("a tree");
     fill(&mut a, tree, 0..5);
     a.commit(Durability::Flush).expect("committed");
+    if within {
+        leave_free_pages(&mut a);
+    }
 
     b.begin_write().expect("a transaction");
     fill(&mut b, tree, OTHERS);
@@ -96,11 +102,31 @@ fn moved_by_another(rows: i64, asks: bool, moves: impl FnOnce(&MemoryFile, Db)) 
     }
 }
 
+/// Makes a tree of 900 pages and drops it: a run of free pages that is longer than slots of 100 rows.
+fn leave_free_pages(db: &mut Db) {
+    db.begin_write().expect("a transaction");
+    let other = db.create_tree(TreeKind::Integer).expect("a tree");
+    fill(db, other, 0..900);
+    db.commit(Durability::Flush).expect("committed");
+    db.begin_write().expect("a transaction");
+    db.drop_tree(other).expect("dropped");
+    db.commit(Durability::Flush).expect("committed");
+    for _ in 0..10 {
+        db.begin_write().expect("a transaction");
+        let tree = db.create_tree(TreeKind::Integer).expect("a tree");
+        db.drop_tree(tree).expect("dropped");
+        db.commit(Durability::Flush).expect("committed");
+    }
+    assert!(db.status().expect("a status").free_pages > 800);
+}
+
 #[test]
 fn slots_that_a_rolled_back_writer_has_moved_are_kept_clear() {
-    for asks in [false, true] {
-        moved_by_another(300, asks, |_, mut b| {
+    for (asks, within) in [(false, false), (true, false), (false, true), (true, true)] {
+        moved_by_another(300, asks, within, |file, mut b| {
+            let size = file.bytes().len();
             b.write(Durability::Flush).expect("written");
+            assert!(within == (file.bytes().len() < size + 100 * PAGE));
             b.rollback().expect("rolled back");
             b.close().expect("closed");
         });
@@ -111,7 +137,8 @@ fn slots_that_a_rolled_back_writer_has_moved_are_kept_clear() {
 fn slots_that_a_writer_has_moved_before_it_died_are_kept_clear() {
     for steps in (1..1000).step_by(17) {
         let mut died = false;
-        moved_by_another(150, steps % 2 == 0, |file, mut b| {
+        let within = steps / 17 % 3 == 0;
+        moved_by_another(150, steps % 2 == 0, within, |file, mut b| {
             file.kill_after(Some(steps));
             died = b.write(Durability::Flush).is_err();
             let _ = b.rollback();
@@ -141,4 +168,223 @@ fn a_flush_that_fails_before_the_commit_ends_it_for_all() {
     db.begin_write().expect("a transaction");
     assert_eq!(db.create_tree(TreeKind::Integer).expect("a tree"), tree);
     db.commit(Durability::Flush).expect("committed");
+}
+
+// ---- smaller again
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"))
+}
+
+/// Pages of a slot, as the newest header has it.
+fn slot_pages(file: &MemoryFile) -> u32 {
+    let bytes = file.bytes();
+    let headers = bytes.chunks(PAGE).take(2);
+    let newest = headers.max_by_key(|page| u64::from(u32_at(page, 32)));
+    newest.map_or(0, |page| u32_at(page, 84))
+}
+
+/// A database with `rows` rows of a page each, written by one transaction.
+fn imported(file: &MemoryFile, rows: i64) -> (Db, TreeId) {
+    let mut db = open(file);
+    db.begin_write().expect("a transaction");
+    let tree = db.create_tree(TreeKind::Integer).expect("a tree");
+    fill(&mut db, tree, 0..rows);
+    db.commit(Durability::Flush).expect("committed");
+    (db, tree)
+}
+
+/// Commits that change a row each.
+fn small(db: &mut Db, tree: TreeId, commits: i64) {
+    for number in 0..commits {
+        let key = number % 5;
+        write(db, tree, key..key + 1);
+    }
+}
+
+/// The number of commits of one row after which the slots are smaller.
+fn commits_until_smaller(rows: i64) -> i64 {
+    let file = MemoryFile::new();
+    let (mut db, tree) = imported(&file, rows);
+    let before = slot_pages(&file);
+    let smaller = (1..200).find(|_| {
+        small(&mut db, tree, 1);
+        slot_pages(&file) < before
+    });
+    smaller.expect("they stay as they are")
+}
+
+#[test]
+fn slots_become_smaller_and_the_file_uses_their_pages() {
+    const ROWS: i64 = 2_000;
+    let file = MemoryFile::new();
+    let (mut db, tree) = imported(&file, ROWS);
+    let size = db.status().expect("a status").pages;
+    assert!(slot_pages(&file) > ROWS as u32);
+    let flushes = db.stats().flushes;
+    small(&mut db, tree, 128);
+    assert_eq!(slot_pages(&file), 16);
+    // Once more before the header, and once after it.
+    assert_eq!(db.stats().flushes, flushes + 128 + 2);
+    for from in (0..2 * ROWS).step_by(10) {
+        write(&mut db, tree, ROWS + from..ROWS + from + 10);
+    }
+    let now = db.status().expect("a status").pages;
+    assert!(now < size + 100, "{size} pages became {now}");
+    holds(&mut db, tree, 0..3 * ROWS);
+}
+
+#[test]
+fn large_transactions_now_and_then_do_not_make_the_file_grow() {
+    const ROWS: i64 = 300;
+    let file = MemoryFile::new();
+    let (mut db, tree) = imported(&file, ROWS);
+    let mut sizes = Vec::new();
+    for _ in 0..60 {
+        small(&mut db, tree, 128);
+        assert_eq!(slot_pages(&file), 16);
+        write(&mut db, tree, 0..ROWS);
+        assert!(slot_pages(&file) > ROWS as u32);
+        sizes.push(db.status().expect("a status").pages);
+    }
+    println!("pages after each: {sizes:?}");
+    // New slots begin behind the small ones, until there is room before them.
+    let (first, early, late) = (sizes[0], sizes[35], sizes[59]);
+    assert!(
+        late == early && late <= first + 3 * ROWS as u32,
+        "{sizes:?}"
+    );
+    holds(&mut db, tree, 0..ROWS);
+}
+
+#[test]
+fn the_last_handle_leaves_small_slots() {
+    let file = MemoryFile::new();
+    let (mut db, tree) = imported(&file, 500);
+    let other = open(&file);
+    let large = slot_pages(&file);
+    db.close().expect("closed");
+    assert_eq!(slot_pages(&file), large);
+    other.close().expect("closed");
+    assert_eq!(slot_pages(&file), 64);
+    db = open(&file);
+    let status = db.status().expect("a status");
+    assert!(status.free_pages >= 2 * (large - 64), "{status:?}");
+    write(&mut db, tree, 500..650);
+    assert_eq!(db.status().expect("a status").pages, status.pages);
+    holds(&mut db, tree, 0..650);
+    // A small part of the file stays.
+    drop(db);
+    let file = MemoryFile::new();
+    let (mut db, tree) = imported(&file, 70);
+    for from in (70..4_000).step_by(20) {
+        write(&mut db, tree, from..from + 20);
+    }
+    assert!(slot_pages(&file) > 80);
+    drop(db);
+    assert!(slot_pages(&file) > 80);
+}
+
+/// Does `last` after `make`, and lets the handle die at its steps, in one of four ways. What
+/// is there afterwards must be whole, and stay over further commits and another power cut.
+fn dies_at_each_step(
+    rows: i64,
+    make: impl Fn(&MemoryFile) -> (Db, TreeId),
+    last: impl Fn(Db, TreeId),
+) {
+    let mut died = 0;
+    // Of the many zeros that make room for slots not each one.
+    let steps = (1..20).chain((20..).step_by(7));
+    for (step, way) in steps.flat_map(|step| (0..4).map(move |way| (step, way))) {
+        let file = MemoryFile::new();
+        let (db, tree) = make(&file);
+        file.kill_after(Some(step));
+        last(db, tree);
+        let is_over = file.kills();
+        file.kill_after(None);
+        let mut random = Random::new(step * 4 + way);
+        match way {
+            0 => file.kill_all(),
+            1 => file.power_cut(PowerCut::Torn, &mut |_| 0),
+            2 => file.power_cut(PowerCut::Torn, &mut |n| n - 1),
+            _ => file.power_cut(PowerCut::Torn, &mut |n| random.below(n)),
+        }
+        let mut db = open(&file);
+        holds(&mut db, tree, 0..rows);
+        small(&mut db, tree, 70);
+        std::mem::forget(db);
+        file.power_cut(PowerCut::Torn, &mut |n| random.below(n));
+        let mut db = open(&file);
+        holds(&mut db, tree, 0..rows);
+        if is_over && way == 3 {
+            break;
+        }
+        died += u64::from(!is_over);
+    }
+    println!("died {died} times");
+    assert!(died > 20, "{died}");
+}
+
+#[test]
+fn a_writer_may_die_while_slots_become_smaller() {
+    const ROWS: i64 = 100;
+    let commits = commits_until_smaller(ROWS);
+    let make = |file: &MemoryFile| {
+        let (mut db, tree) = imported(file, ROWS);
+        small(&mut db, tree, commits - 1);
+        (db, tree)
+    };
+    dies_at_each_step(ROWS, make, |mut db, tree| {
+        let _ = db.begin_write();
+        let _ = db.put_integer(tree, 3, &value(3));
+        let _ = db.commit(Durability::Flush);
+        std::mem::forget(db);
+    });
+}
+
+#[test]
+fn the_last_handle_may_die_while_slots_become_smaller() {
+    const ROWS: i64 = 200;
+    dies_at_each_step(ROWS, |file| imported(file, ROWS), |db, _| drop(db));
+}
+
+/// A commit with `Trust` has lists of pages in its record, which are free afterwards. The first slots
+/// take these pages.
+#[test]
+fn a_writer_may_die_while_the_first_slots_take_free_pages() {
+    const ROWS: i64 = 600;
+    for crashes in [0, 1, 40] {
+        let make = |file: &MemoryFile| {
+            let trusting = || Db::open(file.storage(), options(Torn::Trust)).expect("a database");
+            let mut db = trusting();
+            db.begin_write().expect("a transaction");
+            let tree = db.create_tree(TreeKind::Integer).expect("a tree");
+            db.commit(Durability::Flush).expect("committed");
+            for _ in 1..crashes {
+                // Soon the header has no place for more lost versions.
+                db.set_recovery_pages(1);
+                small(&mut db, tree, 1);
+                file.kill_all();
+                std::mem::forget(std::mem::replace(&mut db, trusting()));
+            }
+            db.set_recovery_pages(1);
+            write(&mut db, tree, 0..ROWS);
+            if crashes > 0 {
+                file.kill_all();
+                std::mem::forget(db);
+                db = open(file);
+            } else {
+                db.set_torn(Torn::Double).expect("changed");
+            }
+            db.set_recovery_pages(1);
+            assert_eq!(slot_pages(file), 0);
+            (db, tree)
+        };
+        dies_at_each_step(ROWS, make, |mut db, tree| {
+            let _ = db.begin_write();
+            let _ = db.put_integer(tree, 3, &value(3));
+            let _ = db.commit(Durability::Flush);
+            std::mem::forget(db);
+        });
+    }
 }
