@@ -39,7 +39,7 @@ pub struct Case {
     pub cuts: u32,
 }
 
-/// What one cut left.
+/// The check after one cut.
 #[derive(Clone, Debug, Serialize)]
 pub struct Checked {
     pub mode: &'static str,
@@ -189,7 +189,7 @@ fn fsck(node: &Path) -> Result<Option<Vec<String>>, String> {
         .map_err(|code| format!("e2fsck: {code}: {}", String::from_utf8_lossy(&done.stderr)))
 }
 
-/// What e2fsck's exit code says: 0 is no error, and 4 are errors that were left.
+/// The meaning of e2fsck's exit code: 0 is no error, and 4 are errors that were left.
 fn verdict(code: Option<i32>, said: &str) -> Result<Option<Vec<String>>, String> {
     match code {
         Some(0) => Ok(None),
