@@ -4,8 +4,8 @@
 //! are rewritten in place, so that garbage is collected. Contents stay as they are.
 //!
 //! *[`Until::Programmed`]*: the blank pages are taken at random, and the end is when the NAND was
-//! programmed one and a half times over. *[`Until::Steady`]*: they are written in order, and the end
-//! is when write amplification is steady. Order and steady state are those of SNIA's Solid State
+//! programmed one and a half times over, or as often as [`UseUp::programmed`] says.
+//! *[`Until::Steady`]*: they are written in order, and the end is when write amplification is steady. Order and steady state are those of SNIA's Solid State
 //! Storage Performance Test Specification. In a window of five rounds the values differ by at most a
 //! fifth of their mean, and their trend by at most a tenth. A round has a write for each four pages.
 
@@ -15,11 +15,14 @@ use crate::random::Random;
 /// The end of the use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// The NAND was programmed one and a half times over.
+    /// The NAND was programmed [`PROGRAMMED`] percent over.
     Programmed,
     /// Write amplification is steady, or has had [`MOST_ROUNDS`].
     Steady,
 }
+
+/// Percent of the NAND's pages that are programmed, unless the caller sets it.
+pub const PROGRAMMED: u32 = 150;
 
 /// Rounds that are compared.
 const WINDOW: usize = 5;
@@ -33,6 +36,8 @@ pub struct UseUp {
     blank: Vec<Lpn>,
     held: Vec<Lpn>,
     until: Until,
+    /// Percent of the NAND's pages.
+    programmed: u32,
     rounds: Rounds,
 }
 
@@ -110,7 +115,17 @@ impl UseUp {
             blank,
             held,
             until,
+            programmed: PROGRAMMED,
             rounds: Rounds::default(),
+        }
+    }
+
+    /// So that at least as many pages as `percent` of the NAND's are programmed, of all that there
+    /// ever were. With 0 no page is rewritten.
+    pub fn programmed(self, percent: u32) -> Self {
+        Self {
+            programmed: percent,
+            ..self
         }
     }
 
@@ -138,7 +153,8 @@ impl UseUp {
 
     fn is_enough(&mut self, ftl: &Ftl) -> bool {
         let programs = ftl.nand().operations().programs;
-        let is_programmed = programs >= u64::from(ftl.nand().geometry().pages()) * 3 / 2;
+        let pages = u64::from(ftl.nand().geometry().pages());
+        let is_programmed = programs >= pages * u64::from(self.programmed) / 100;
         match self.until {
             Until::Programmed => is_programmed,
             // Before that, no garbage may have been collected.
@@ -187,5 +203,39 @@ mod tests {
         let mut usual = UseUp::new(&ftl, 90, Until::Programmed, 1);
         assert!(!usual.step(&mut ftl).unwrap());
         assert_eq!(ftl.nand().operations().programs, programs);
+    }
+
+    #[test]
+    fn a_device_is_programmed_as_often_as_its_caller_says() {
+        let geometry = Geometry {
+            page_bytes: 512,
+            pages_per_block: 16,
+            ..Geometry::openssd(128)
+        };
+        let like = Config {
+            table_capacity: 20,
+            ..Config::new(0)
+        };
+        let config = Config::with_spare(&geometry, 20, like).unwrap();
+        let programs = |percent| {
+            let nand = Nand::new(geometry, Timing::built_in("openssd").unwrap()).unwrap();
+            let (mut ftl, _) = Ftl::open(nand, config).unwrap();
+            let steps = UseUp::new(&ftl, 50, Until::Programmed, 1);
+            let mut steps = match percent {
+                Some(percent) => steps.programmed(percent),
+                None => steps,
+            };
+            while steps.step(&mut ftl).unwrap() {}
+            let filled = u64::from(ftl.pages()) / 2;
+            (ftl.nand().operations().programs, filled)
+        };
+        let pages = u64::from(geometry.pages());
+        // With 0 it is as full, and nothing was rewritten.
+        let (none, filled) = programs(Some(0));
+        assert!((filled..filled + filled / 10).contains(&none), "{none}");
+        for (percent, expected) in [(None, pages * 3 / 2), (Some(300), pages * 3)] {
+            let (programs, _) = programs(percent);
+            assert!((expected..expected + 100).contains(&programs), "{programs}");
+        }
     }
 }

@@ -35,6 +35,14 @@ fn restarts_have_their_spread_and_the_ftl_s_own_part() {
         assert!(of(&cuts[0], "cut") < half, "{cuts:?}");
         assert!((half..whole).contains(&of(&cuts[1], "cut")), "{cuts:?}");
     }
+    // A device in use has garbage to collect, and a new one does not.
+    let used = xftl(&[
+        "restart", "--size", "96", "--count", "200", "--cuts", "1", "--in-use",
+    ]);
+    let operations = |document: &Value| document["restarts"][0]["operations"].as_u64();
+    assert!(operations(&used) > operations(&document), "{used}");
+    let how = figures(&used)[0]["how"].as_str().expect("words");
+    assert!(how.contains("a device that was in use"), "{how}");
     let figures = figures(&document);
     assert_eq!(figures.len(), 1);
     let [whole, sqlite] = ["all of it", SQLITE].map(|part| ours(&figures[0], "WAL", part));
@@ -171,7 +179,8 @@ fn parts_of_the_device_reach_every_figure_and_are_named() {
         for one in all {
             let parts = &one["controller"]["parts"];
             let expected = serde_json::json!({
-                "planes": 2, "map_cache": 4096, "paired_pages": true, "table": 6144
+                "planes": 2, "map_cache": 4096, "paired_pages": true, "table": 6144,
+                "transfer_rate": null, "write_buffer": 64, "map_interval": 8192, "wear_gap": 64
             });
             assert_eq!(*parts, expected, "{one}");
         }
@@ -243,6 +252,72 @@ fn nand_is_an_axis_whose_pages_are_the_database_s_and_edges_take_more_seeds() {
     };
     // 1.64 times as many pages of the host are near the paper's 2 on the board.
     assert_eq!(seeds(&cells[0]), [1, 2], "{document}");
+}
+
+/// X-FTL as in its paper.
+const XFTL: &str = "X-FTL, counter written";
+
+#[test]
+fn conditions_that_no_source_states_are_axes_and_change_what_they_name() {
+    if !can_make(FileSystem::Ext4) || !std::path::Path::new("/dev/fuse").exists() {
+        return;
+    }
+    let of = |with: &[&str]| {
+        let usual = [
+            "space", "--size", "96", "--ftl", "journal", "--count", "20", "--seeds", "1",
+        ];
+        let document = xftl(&[&usual, with].concat());
+        move |mode: &str, name: &str| {
+            let ran = document["ran"].as_array().expect("runs");
+            let one = ran.iter().find(|one| one["mode"] == mode).expect("a run");
+            one[name].as_f64().expect("a number")
+        }
+    };
+    let usual = of(&[]);
+    let new = of(&["--warm-up", "0", "--precondition", "0"]);
+    for mode in ["WAL", XFTL] {
+        assert!(usual(mode, "gc_blocks") > 0.0, "{mode}");
+        // Nothing was programmed before but the database and what fills the device.
+        assert_eq!(new(mode, "gc_blocks"), 0.0, "{mode}");
+    }
+    let uncached = of(&["--cache-size", "1"]);
+    assert!(uncached(XFTL, "host_reads") > usual(XFTL, "host_reads") * 1.5);
+    // 8 KiB take 52 us at 156 MB/s, and 819 at 10.
+    let slow = of(&["--transfer-rate", "10"]);
+    assert_eq!(slow(XFTL, "host_writes"), usual(XFTL, "host_writes"));
+    let later = slow(XFTL, "ms_per_transaction") - usual(XFTL, "ms_per_transaction");
+    assert!(later > 0.76, "{later}");
+}
+
+#[test]
+fn ext4_with_a_journal_is_clean_for_fsck_after_power_cuts() {
+    if !can_make(FileSystem::Ext4) || !std::path::Path::new("/dev/fuse").exists() {
+        return;
+    }
+    if std::process::Command::new("fio")
+        .arg("--version")
+        .output()
+        .is_err()
+    {
+        println!("SKIPPED: no fio");
+        return;
+    }
+    let document = xftl(&["fsck", "--size", "96", "--count", "40", "--cuts", "2"]);
+    let checks = document["checks"].as_array().expect("checks");
+    assert_eq!(checks.len(), 3 * 2, "file systems, and cuts: {document}");
+    for one in checks {
+        let of = |name: &str| one[name].as_f64().expect("a number");
+        assert!(of("fsck_reads") > 0.0 && of("fsck_ms") > 0.0, "{one}");
+        assert!(of("cut") < of("operations"), "{one}");
+        if one["mode"] == "ext4, no journal" {
+            // The control: fsck sees what a cut does to blocks that are being allocated.
+            assert!(one["mount_ms"].is_null(), "{one}");
+            assert_eq!(one["is_clean"], false, "{one}");
+        } else {
+            assert!(of("mount_ms") > 0.0, "{one}");
+            assert_eq!(one["is_clean"], true, "{one}");
+        }
+    }
 }
 
 #[test]

@@ -97,6 +97,20 @@ pub struct Shape {
 
     #[command(flatten)]
     choices: Choices,
+
+    #[arg(skip)]
+    tuned: Tuned,
+}
+
+/// Numbers of a device that the command line of `ftl create` does not set. `None` is the usual one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tuned {
+    /// Megabytes (10^6) a second between page register and controller.
+    pub transfer_mb_per_s: Option<u32>,
+    /// [`Config::checkpoint_every`].
+    pub checkpoint_every: Option<u32>,
+    /// [`Config::wear_gap`].
+    pub wear_gap: Option<u32>,
 }
 
 /// The value of an option by its name.
@@ -168,9 +182,22 @@ impl From<FlushArg> for FlushWrites {
 }
 
 impl Shape {
+    /// The same with these numbers.
+    pub fn tuned(self, tuned: Tuned) -> Self {
+        Self { tuned, ..self }
+    }
+
+    fn timing(&self) -> Result<Timing, String> {
+        let mut timing = Timing::find(&self.nand).map_err(|error| error.to_string())?;
+        if let Some(rate) = self.tuned.transfer_mb_per_s {
+            timing.transfer_mb_per_s = f64::from(rate);
+        }
+        Ok(timing)
+    }
+
     /// A new device of this shape.
     pub fn make(&self) -> Result<(Nand, Config), String> {
-        let timing = Timing::find(&self.nand).map_err(|error| error.to_string())?;
+        let timing = self.timing()?;
         let with = |blocks| {
             let geometry = Geometry {
                 page_bytes: self.page_size,
@@ -181,12 +208,20 @@ impl Shape {
             geometry.with_planes(self.choices.planes)
         };
         let units = |mib: u32, unit: u32| ((u64::from(mib) << 20) / u64::from(unit)) as u32;
+        let usual = Config::new(units(self.host_mib.unwrap_or(0), self.page_size));
+        let Tuned {
+            checkpoint_every,
+            wear_gap,
+            ..
+        } = self.tuned;
         let like = self.choices.of(Config {
             table_capacity: self.table,
+            checkpoint_every: checkpoint_every.unwrap_or(usual.checkpoint_every),
+            wear_gap: wear_gap.unwrap_or(usual.wear_gap),
             flush: self.flush.into(),
             copies: self.copies.into(),
             map: self.map.into(),
-            ..Config::new(units(self.host_mib.unwrap_or(0), self.page_size))
+            ..usual
         });
         let made = match self.host_mib {
             Some(_) => like

@@ -126,18 +126,15 @@ impl Shown {
         Ok(())
     }
 
-    /// `report`; `use PERCENT SEED`: the device becomes one that was in use, that full; `lazy off`:
-    /// lazy writes are refused; `cut N`: the power fails in the N-th NAND operation from now; `off`,
+    /// `report`; `use PERCENT SEED PROGRAMMED`: the device becomes one that was in use, that full,
+    /// with so many percent of its NAND programmed; `lazy off`: lazy writes are refused; `cut N`: the power fails in the N-th NAND operation from now; `off`,
     /// answered with the device's time; `on`.
     fn obey(&mut self, order: &str) -> Result<String, String> {
         match order.split_once(' ').unwrap_or((order, "")) {
             ("report", _) => self.with(|ftl| inspect::json(ftl, &Recovery::default())),
             ("use", how) => {
-                let numbers = how
-                    .split_once(' ')
-                    .and_then(|(percent, seed)| Some((percent.parse().ok()?, seed.parse().ok()?)));
-                let (percent, seed) = numbers.ok_or_else(|| format!("{order:?} has no numbers"))?;
-                self.with(|ftl| use_up(ftl, percent, seed))?
+                let how = Used::parse(how).ok_or_else(|| format!("{order:?} has no numbers"))?;
+                self.with(|ftl| how.make(ftl))?
                     .map_err(|error| error.to_string())?;
                 Ok("ok".to_owned())
             }
@@ -205,10 +202,33 @@ impl Shown {
     }
 }
 
-fn use_up(ftl: &mut Ftl, percent: u32, seed: u64) -> Result<(), FtlError> {
-    let mut steps = UseUp::new(ftl, percent, Until::Programmed, seed);
-    while steps.step(ftl)? {}
-    ftl.flush()
+/// How a device was in use.
+struct Used {
+    /// Percent of the host's pages that hold something.
+    full: u32,
+    seed: u64,
+    /// Percent of the NAND that was programmed.
+    programmed: u32,
+}
+
+impl Used {
+    /// The numbers of the order.
+    fn parse(numbers: &str) -> Option<Self> {
+        let mut numbers = numbers.split(' ');
+        let used = Self {
+            full: numbers.next()?.parse().ok()?,
+            seed: numbers.next()?.parse().ok()?,
+            programmed: numbers.next()?.parse().ok()?,
+        };
+        numbers.next().is_none().then_some(used)
+    }
+
+    fn make(&self, ftl: &mut Ftl) -> Result<(), FtlError> {
+        let steps = UseUp::new(ftl, self.full, Until::Programmed, self.seed);
+        let mut steps = steps.programmed(self.programmed);
+        while steps.step(ftl)? {}
+        ftl.flush()
+    }
 }
 
 /// The device as it was left, and the error if there was one.

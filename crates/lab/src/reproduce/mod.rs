@@ -53,7 +53,7 @@ applications are generated to published characteristics, not recorded
   block-remapping  Block remapping at checkpoints (CF '15): figure-4, on XFS
   lsmvbt   LS-MVBT (FAST '14): slide-46, slide-48, slide-49, slide-51, slide-53, slide-56; in a build with \
 --features lsmvbt
-  xftl     X-FTL (SIGMOD '13): flush, space, updates, activities, controllers, android, tpcc, fio, restart; on a flash device of our own, \
+  xftl     X-FTL (SIGMOD '13): flush, space, updates, activities, controllers, android, tpcc, fio, restart, fsck; on a flash device of our own, \
 in its own time (root)
 
 The paper's values are those of its text; what only a bar or a point of a picture shows is left out. \

@@ -9,7 +9,8 @@ use clap::Parser;
 use serde::Serialize;
 
 use super::nand::Nand;
-use onewrite_cli::ftl::device::Shape;
+use onewrite_cli::ftl::device::{Shape, Tuned};
+use onewrite_flash::nand::timing::Timing;
 
 /// The pages that a flush writes, in the words of `onewrite ftl create --flush`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -145,7 +146,13 @@ impl Clusters {
 /// each entry.
 pub const TABLE: u32 = 4096;
 
-/// Parts of the device that are there by choice (docs/xftl.md), in every figure.
+/// Pages of the write buffer, as `onewrite ftl mount --block` has them.
+const WRITE_BUFFER: u32 = 64;
+/// As every device of `onewrite ftl create`, like the next one.
+const MAP_INTERVAL: u32 = 8_192;
+const WEAR_GAP: u32 = 64;
+
+/// Parts of the device that are there by choice, and numbers that no source states (docs/xftl.md), in every figure.
 #[derive(clap::Args, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Parts {
     /// X-FTL's device: planes of each die, which program pages together [default: the NAND's]
@@ -163,6 +170,22 @@ pub struct Parts {
     /// The same: entries of the X-L2P table, for each of which it keeps a page back
     #[arg(long, value_name = "ENTRIES", default_value_t = TABLE, value_parser = clap::value_parser!(u32).range(32..=65536))]
     pub table: u32,
+
+    /// The same: MB (10^6 bytes) a second between page register and controller [default: the NAND's]
+    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    transfer_rate: Option<u32>,
+
+    /// The same: pages of the write buffer below ext4; transactional files have none
+    #[arg(long, value_name = "PAGES", default_value_t = WRITE_BUFFER, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub write_buffer: u32,
+
+    /// The same: programmed pages after which the FTL writes the changed pieces of its map in any case
+    #[arg(long, value_name = "PAGES", default_value_t = MAP_INTERVAL, value_parser = clap::value_parser!(u32).range(64..=10_000_000))]
+    map_interval: u32,
+
+    /// The same: the difference in erases from which wear leveling moves a block
+    #[arg(long, value_name = "ERASES", default_value_t = WEAR_GAP, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    wear_gap: u32,
 }
 
 impl Default for Parts {
@@ -178,6 +201,10 @@ impl Parts {
         map_cache: 0,
         paired_pages: false,
         table: TABLE,
+        transfer_rate: None,
+        write_buffer: WRITE_BUFFER,
+        map_interval: MAP_INTERVAL,
+        wear_gap: WEAR_GAP,
     };
 
     /// The choices, in words that follow others.
@@ -197,6 +224,18 @@ impl Parts {
         }
         if self.table != TABLE {
             text.push_str(&format!(", {} entries of the X-L2P table", self.table));
+        }
+        if let Some(rate) = self.transfer_rate {
+            text.push_str(&format!(", transfer of {rate} MB/s"));
+        }
+        if self.write_buffer != WRITE_BUFFER {
+            text.push_str(&format!(", write buffer of {} pages", self.write_buffer));
+        }
+        if self.map_interval != MAP_INTERVAL {
+            text.push_str(&format!(", map written every {} pages", self.map_interval));
+        }
+        if self.wear_gap != WEAR_GAP {
+            text.push_str(&format!(", wear gap of {} erases", self.wear_gap));
         }
         text
     }
@@ -341,6 +380,15 @@ impl Controller {
         self.nand.page_bytes()
     }
 
+    /// The times of its NAND.
+    pub fn timing(self) -> Result<Timing, String> {
+        let mut timing = self.nand.timing()?;
+        if let Some(rate) = self.parts.transfer_rate {
+            timing.transfer_mb_per_s = f64::from(rate);
+        }
+        Ok(timing)
+    }
+
     /// The name in tables.
     pub fn name(self) -> String {
         let kib = match self.clusters {
@@ -408,8 +456,18 @@ impl Controller {
         let channels = self.dies.min(chips.channels);
         let (ways, channels) = ((self.dies / channels).to_string(), channels.to_string());
         let Parts {
-            map_cache, table, ..
+            map_cache,
+            table,
+            transfer_rate,
+            map_interval,
+            wear_gap,
+            ..
         } = self.parts;
+        let tuned = Tuned {
+            transfer_mb_per_s: transfer_rate,
+            checkpoint_every: Some(map_interval),
+            wear_gap: Some(wear_gap),
+        };
         let (map_cache, table) = (map_cache.to_string(), table.to_string());
         let planes = self.planes().to_string();
         let pairs = match self.parts.paired_pages {
@@ -449,7 +507,8 @@ impl Controller {
         ];
         Ok(Only::try_parse_from(words)
             .map_err(|error| error.to_string())?
-            .shape)
+            .shape
+            .tuned(tuned))
     }
 }
 
@@ -505,6 +564,25 @@ mod tests {
         });
         assert_eq!((none.table_capacity, config.table_capacity), (TABLE, 256));
         assert!(table.contains("256 entries of the X-L2P table"), "{table}");
+        let usual = BOARD.shape(96, 30).unwrap().make().unwrap();
+        let tuned = BOARD.with(Parts {
+            transfer_rate: Some(40),
+            map_interval: 1_024,
+            wear_gap: 8,
+            write_buffer: 16,
+            ..Parts::NONE
+        });
+        let (nand, config) = tuned.shape(96, 30).unwrap().make().unwrap();
+        assert_eq!((config.checkpoint_every, config.wear_gap), (1_024, 8));
+        assert_eq!(
+            (usual.1.checkpoint_every, usual.1.wear_gap),
+            (MAP_INTERVAL, WEAR_GAP)
+        );
+        let rate = |nand: &onewrite_flash::nand::Nand| nand.timing().transfer_mb_per_s;
+        assert_eq!((rate(&usual.0), rate(&nand)), (156.0, 40.0));
+        assert_eq!(tuned.timing().unwrap().transfer_mb_per_s, 40.0);
+        let named = "transfer of 40 MB/s, write buffer of 16 pages, map written every 1024 pages, wear gap of 8 erases";
+        assert!(tuned.name().contains(named), "{}", tuned.name());
         assert!(
             !name.contains("plane") && !name.contains("entries"),
             "{name}"

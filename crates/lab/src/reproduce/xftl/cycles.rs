@@ -23,7 +23,7 @@ use onewrite_workload::plan::{Op, Plan};
 use onewrite_workload::{Error, team};
 use serde::Serialize;
 
-use super::trial::{AUTOCHECKPOINT, WARM_UP, page_size, plan, set_cache, settings};
+use super::trial::{AUTOCHECKPOINT, page_size, plan, set_cache, settings};
 
 /// Bytes of a log's header, and of a frame's.
 const HEADER: u64 = 32;
@@ -48,6 +48,10 @@ pub struct Workload {
     pub seed: u64,
     /// Bytes of a page of the database.
     pub page_bytes: u64,
+    /// The fewest transactions before them.
+    pub warm_up: u32,
+    /// MiB of SQLite's cache, which decides when a transaction's pages go to the log.
+    pub cache_mib: u32,
 }
 
 /// Lengths by workload, each rehearsed once.
@@ -72,24 +76,25 @@ fn find(workload: Workload) -> Result<Length, String> {
         updates,
         asked,
         seed,
-        page_bytes,
+        warm_up,
+        ..
     } = workload;
     // The transactions of such a trace depend on its length.
     let is_trace = op.trace_length().is_some();
     let mut measured = asked;
     for _ in 0..MOST {
-        let plan = plan(op, WARM_UP, measured, updates, seed);
+        let plan = plan(op, warm_up, measured, updates, seed);
         eprintln!(
             "onewrite: {}: frames of {} transactions are counted",
             op.name(),
             plan.count
         );
         let frames =
-            rehearsed(&plan, page_bytes).map_err(|error| format!("{}: {error}", op.name()))?;
-        if let Some(length) = whole(&frames, WARM_UP as usize, asked as usize, is_trace) {
+            rehearsed(&plan, workload).map_err(|error| format!("{}: {error}", op.name()))?;
+        if let Some(length) = whole(&frames, warm_up as usize, asked as usize, is_trace) {
             return Ok(length);
         }
-        let logged: u32 = frames.iter().skip(WARM_UP as usize).sum();
+        let logged: u32 = frames.iter().skip(warm_up as usize).sum();
         let cycles = f64::from(AUTOCHECKPOINT) / f64::from(logged.max(1));
         measured = match cycles > 1.0 {
             true => (f64::from(measured) * (cycles * 1.1).min(10.0)) as u32 + 1,
@@ -138,7 +143,13 @@ fn ends(frames: &[u32], from: usize) -> impl Iterator<Item = usize> {
 }
 
 /// The frames of each transaction in the log with most of them after the warm-up.
-fn rehearsed(plan: &Plan, page_bytes: u64) -> Result<Vec<u32>, String> {
+fn rehearsed(plan: &Plan, workload: Workload) -> Result<Vec<u32>, String> {
+    let Workload {
+        page_bytes,
+        warm_up,
+        cache_mib,
+        ..
+    } = workload;
     let text = |error: Error| error.to_string();
     let dir = tempfile::tempdir().map_err(|error| format!("cannot make a directory: {error}"))?;
     let (path, files) = (dir.path().join("test.db"), plan.databases());
@@ -151,7 +162,7 @@ fn rehearsed(plan: &Plan, page_bytes: u64) -> Result<Vec<u32>, String> {
     };
     let stop = AtomicBool::new(false);
     let mut databases = Databases::open(&settings, &path, files).map_err(text)?;
-    set_cache(&databases, files)?;
+    set_cache(&databases, files, cache_mib)?;
     plan.populate(&mut databases, &stop).map_err(text)?;
     databases.checkpoint(Checkpoint::Truncate).map_err(text)?;
     let logs = paths(&path, files).map(|path| Rehearsed::of(path, page_bytes));
@@ -165,7 +176,7 @@ fn rehearsed(plan: &Plan, page_bytes: u64) -> Result<Vec<u32>, String> {
     })
     .map_err(text)?;
     databases.close().map_err(text)?;
-    let after = |log: &Rehearsed| -> u32 { log.frames.iter().skip(WARM_UP as usize).sum() };
+    let after = |log: &Rehearsed| -> u32 { log.frames.iter().skip(warm_up as usize).sum() };
     let longest = logs.into_iter().max_by_key(after);
     Ok(longest.map(|log| log.frames).unwrap_or_default())
 }
@@ -356,6 +367,8 @@ mod tests {
             asked: 20,
             seed: 1,
             page_bytes: 8192,
+            warm_up: 600,
+            cache_mib: 400,
         };
         let Length { warm_up, measured } = find(workload).unwrap();
         let dir = tempfile::tempdir().unwrap();
@@ -364,7 +377,7 @@ mod tests {
         let plan = plan(Op::Partsupply, warm_up, measured, 20, 1);
         let stop = AtomicBool::new(false);
         let mut databases = Databases::open(&settings("wal").unwrap(), &path, 1).unwrap();
-        set_cache(&databases, 1).unwrap();
+        set_cache(&databases, 1, 400).unwrap();
         plan.populate(&mut databases, &stop).unwrap();
         let control = team::Control::default();
         team::warm_up(&plan, &mut databases, &control, &stop).unwrap();

@@ -8,22 +8,26 @@
 //! ```text
 //! flush        what a flush costs, by size and FTL; space: size by FTL by file system
 //! controllers  unknown settings of the board, every setting with its source; nand: chips
+//! options      the devices of a run; conditions: what comes before a run, SQLite's cache, fio's files
 //! cycles       the length of a run that has whole checkpoint cycles
 //! places       pages that lie across two of the device
 //! validity     the fill at which a run collects blocks of a wanted validity
 //! trial        one run; random: the program fio, rl: RL Benchmark's statements
-//! restart      from flash up to SQLite's first row; recovered: the same next to the paper's
+//! restart      from flash up to SQLite's first row; recovered: the same next to the paper's; fsck
 //! region       where a claim holds, fails, or is undecided
 //! targets      targets, misses, and the counts that explain them; merits: slide 22's factors
 //! text         tables; page: the same as a page; plots: pictures
 //! test_device  a device and its mounted files
 //! ```
 
+mod conditions;
 mod controllers;
 mod cycles;
 mod flush;
+mod fsck;
 mod merits;
 mod nand;
+mod options;
 mod page;
 mod places;
 mod plots;
@@ -49,45 +53,28 @@ use serde::Serialize;
 use super::all::{Limit, left_of};
 use super::outcome::Shown;
 use super::{Failed, spoken};
-use controllers::{BOARD, Controller, Ftl, Parts};
+use conditions::Conditions;
+use controllers::Controller;
 use cycles::Lengths;
-use nand::Nand;
 use onewrite_cli::interrupt;
+use options::{SIZES, USUAL};
 use restart::Restarted;
 use trial::{
-    AUTOCHECKPOINT, COUNTER_WRITTEN, Compared, Fill, Fullness, OTHERS, Ran, SQLITE, Trial, WARM_UP,
-    Work,
+    AUTOCHECKPOINT, COUNTER_WRITTEN, Compared, Fill, Fullness, OTHERS, Ran, SQLITE, Trial, Work,
 };
 
 /// Transactions unless the user sets the number; the paper does not state its own. The number is
 /// raised until the WAL has whole checkpoint cycles.
 const TRANSACTIONS: u32 = 500;
-/// Pages that a transaction updates, unless the user sets them: slide 23's picture of I/O activities
-/// has this number. Slide 22 has 1 to 20, and does not say where its factors are from.
-const UPDATES: u32 = 5;
-
-/// The device of figures that do not vary it, unless the user sets it.
-const USUAL: Fullness = Fullness {
-    host_mib: 128,
-    spare_percent: 30,
-    fill: Fill::Percent(FILL),
-};
-/// Percent of the host's pages that hold something, unless the user sets it.
-const FILL: u32 = 80;
-/// MiB of a small device.
-const SMALL_MIB: u32 = 96;
+/// MiB that TPC-C's database needs, unless the user sets them.
+const TPCC_MIB: u32 = 260;
 /// Figures of a quick run.
 pub const QUICK: [&str; 3] = ["flush", "space", "restart"];
-/// Sizes of the figure `space`, in MiB.
-const SIZES: [u32; 3] = [128, 512, 2048];
-/// From here on a run takes minutes.
-const LARGE_MIB: u32 = 1_024;
-
 /// The user's options of `reproduce`.
 pub struct Asked<'a> {
     /// Names of figures; all if none.
     pub figures: &'a [String],
-    /// Transactions of each run on the board; see [`Nand::longer`].
+    /// Transactions of each run on the board; see [`nand::Nand::longer`].
     pub count: Option<u32>,
     /// The devices.
     pub device: &'a Device,
@@ -99,166 +86,8 @@ pub struct Asked<'a> {
     pub limit: Limit,
 }
 
-/// The axes of a device. A figure that varies one of them ignores it.
-#[derive(clap::Args, Clone, Debug, Default)]
-pub struct Device {
-    /// X-FTL's device: MiB for the host, of one or several [default: 128; of space 128,512,2048]
-    #[arg(long, value_name = "MIB", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(80..=65536))]
-    size: Vec<u32>,
-
-    /// The same: percent of its NAND kept back, at least [default: 30]
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=90))]
-    spare: Option<u32>,
-
-    /// The same: percent of its pages that hold something [default: 80]
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
-    fill: Option<u32>,
-
-    /// Of the figure activities: percent of valid pages in the blocks that garbage collection
-    /// empties, the same in each mode, as measured [default: 30,45]
-    #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=95))]
-    validity: Vec<u32>,
-
-    /// Pages that a transaction of partsupply updates, in space, activities, controllers and restart;
-    /// the figure updates has 1, 5, 10 and 20 [default: 5]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20))]
-    updates: Option<u32>,
-
-    /// FTLs of the figures flush and space [default: all], and of restart [default: board]
-    #[arg(long, value_enum, value_delimiter = ',')]
-    ftl: Vec<Ftl>,
-
-    /// NAND of all figures: the board's, or of today (docs/xftl.md) [default: board]
-    #[arg(long, value_enum, value_delimiter = ',')]
-    nand: Vec<Nand>,
-
-    /// Of the figure space: seeds of a device near a claim's edge; others have one
-    #[arg(long, value_name = "N", default_value_t = space::SEEDS, value_parser = clap::value_parser!(u32).range(1..=20))]
-    seeds: u32,
-
-    /// Of the figure fio: jobs at a time, each with a file of its own [default: 1,4]
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=random::MOST_JOBS))]
-    numjobs: Vec<u32>,
-
-    #[command(flatten)]
-    parts: Parts,
-
-    /// Power cuts of each mode in the figure restart; the seed spreads them over the run
-    #[arg(long, value_name = "N", default_value_t = restart::CUTS, value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    cuts: u32,
-
-    /// Sizes of the figure `space` alone, in MiB, if no size is given; [`SIZES`] if there are none.
-    #[arg(skip)]
-    space: Vec<u32>,
-}
-
-impl Device {
-    /// Of the figure `space` only the sizes that take little time.
-    pub fn without_large(&mut self) {
-        self.space = SIZES.into_iter().filter(|size| *size < LARGE_MIB).collect();
-    }
-
-    /// One small device of two FTLs, unless the user names others, and one seed.
-    pub fn small(&mut self) {
-        self.seeds = 1;
-        if self.size.is_empty() {
-            self.size.push(SMALL_MIB);
-        }
-        if self.ftl.is_empty() {
-            self.ftl = vec![Ftl::Board, Ftl::Journal];
-        }
-    }
-
-    fn fullness(&self, host_mib: u32) -> Fullness {
-        Fullness {
-            host_mib,
-            spare_percent: self.spare.unwrap_or(USUAL.spare_percent),
-            fill: Fill::Percent(self.fill.unwrap_or(FILL)),
-        }
-    }
-
-    /// The validities of the figure activities.
-    fn validities(&self) -> &[u32] {
-        match self.validity.is_empty() {
-            true => &validity::WANTED,
-            false => &self.validity,
-        }
-    }
-
-    /// The FTLs that were asked for, or all.
-    fn controllers(&self) -> Vec<Controller> {
-        let all = match self.ftl.is_empty() {
-            true => &Ftl::ALL[..],
-            false => &self.ftl,
-        };
-        let ftls = all.iter().map(|ftl| ftl.controller());
-        ftls.flat_map(|controller| self.on_each(controller))
-            .collect()
-    }
-
-    /// The same setting on each NAND, with the parts that were asked for.
-    fn on_each(&self, controller: Controller) -> Vec<Controller> {
-        let nand = match self.nand.is_empty() {
-            true => &[Nand::Board][..],
-            false => &self.nand,
-        };
-        let on = |nand: &Nand| controller.on(*nand).with(self.parts);
-        nand.iter().map(on).collect()
-    }
-
-    /// The numbers of fio's jobs.
-    fn jobs(&self) -> &[u32] {
-        match self.numjobs.is_empty() {
-            true => &random::JOBS,
-            false => &self.numjobs,
-        }
-    }
-
-    fn updates(&self) -> u32 {
-        self.updates.unwrap_or(UPDATES)
-    }
-
-    /// The FTLs of the figure restart.
-    fn restarted(&self) -> Vec<Controller> {
-        match self.ftl.is_empty() {
-            true => self.boards(),
-            false => self.controllers(),
-        }
-    }
-
-    /// The devices, in words.
-    fn shape(&self) -> String {
-        let chips = self.boards().into_iter().map(|board| {
-            let chips = board.nand.chips();
-            format!(
-                "pages of {} KiB, {} a block, NAND {}",
-                chips.page_bytes >> 10,
-                chips.pages_per_block,
-                chips.timing
-            )
-        });
-        let chips: Vec<String> = chips.collect();
-        let entries = self.parts.table;
-        format!("{}; {entries} entries of the X-L2P table", chips.join("; "))
-    }
-
-    fn boards(&self) -> Vec<Controller> {
-        self.on_each(BOARD)
-    }
-
-    /// Of each size that was asked for, or of these.
-    fn each(&self, usual: &[u32]) -> Vec<Fullness> {
-        let sizes = if self.size.is_empty() {
-            usual
-        } else {
-            &self.size
-        };
-        sizes.iter().map(|size| self.fullness(*size)).collect()
-    }
-}
-
 /// Figures that can be run.
-pub const FIGURES: [(&str, &str); 9] = [
+pub const FIGURES: [(&str, &str); 10] = [
     (
         "flush",
         "what a flush and a commit cost, by the device's size and by FTL (no root)",
@@ -292,6 +121,7 @@ pub const FIGURES: [(&str, &str); 9] = [
         "restart",
         "restart after power cuts, with the FTL's own recovery",
     ),
+    ("fsck", "fio, power cuts, and ext4's fsck"),
 ];
 
 /// The document of `--json`.
@@ -301,10 +131,12 @@ pub struct Report {
     paper: &'static str,
     seed: u64,
     shape: String,
+    conditions: Conditions,
     flushes: Vec<flush::Costs>,
     cells: Vec<space::Cell>,
     ran: Vec<Ran>,
     restarts: Vec<Restarted>,
+    checks: Vec<fsck::Checked>,
     pub figures: Vec<Shown>,
     /// Figures that could not be run, or were begun and not finished.
     pub failed: Vec<Failed>,
@@ -334,14 +166,16 @@ pub fn measure(asked: &Asked<'_>) -> Result<Report, String> {
         return Err("X-FTL's figures take root: they are run on a device of our own".to_owned());
     }
     let mut report = Report {
-        version: 9,
+        version: 10,
         paper: "xftl",
         seed: asked.seed,
         shape: asked.device.shape(),
+        conditions: asked.device.conditions,
         flushes: Vec::new(),
         cells: Vec::new(),
         ran: Vec::new(),
         restarts: Vec::new(),
+        checks: Vec::new(),
         figures: Vec::new(),
         failed: Vec::new(),
         pictures: Vec::new(),
@@ -369,6 +203,7 @@ pub fn text(report: &Report) -> String {
     text::text(report)
 }
 
+pub use options::Device;
 pub use page::page;
 
 /// The runs so far, of all. A run takes about as long as another.
@@ -382,6 +217,7 @@ impl Pace {
     fn of(asked: &Asked<'_>, figures: &[&'static str]) -> Self {
         let runs = |figure: &&'static str| match *figure {
             "restart" => restart_devices(asked).len() * restart::MODES.len(),
+            "fsck" => restart_devices(asked).len() * fsck::MODES.len(),
             figure => trials(asked, figure).len() * modes(figure).len(),
         };
         Self {
@@ -421,26 +257,8 @@ fn run_figure(
                 flush::costs(&asked.device.size, &asked.device.controllers(), asked.seed)?;
             return Ok(());
         }
-        "restart" => {
-            let updates = asked.device.updates();
-            for (controller, fullness) in restart_devices(asked) {
-                for (mode, paper) in restart::MODES {
-                    pace.next(asked.limit)?;
-                    let case = restart::Case {
-                        controller,
-                        fullness,
-                        updates,
-                        transactions: whole_cycles(asked, updates),
-                        cuts: asked.device.cuts,
-                        seed: asked.seed,
-                    };
-                    report
-                        .restarts
-                        .extend(restart::restarts(case, mode, paper)?);
-                }
-            }
-            return Ok(());
-        }
+        "restart" => return run_restarts(asked, report, pace),
+        "fsck" => return run_checks(asked, report, pace),
         "fio" => random::check_installed()?,
         _ => {}
     }
@@ -459,6 +277,64 @@ fn run_figure(
         "space" => more_seeds(asked, report, pace, lengths),
         _ => Ok(()),
     }
+}
+
+fn run_restarts(asked: &Asked<'_>, report: &mut Report, pace: &mut Pace) -> Result<(), String> {
+    let updates = asked.device.updates();
+    for (controller, fullness) in restart_devices(asked) {
+        for (mode, paper) in restart::MODES {
+            pace.next(asked.limit)?;
+            let case = restart::Case {
+                controller,
+                fullness,
+                conditions: asked.device.conditions,
+                in_use: asked.device.in_use,
+                updates,
+                transactions: whole_cycles(asked, updates),
+                cuts: asked.device.cuts,
+                seed: asked.seed,
+            };
+            let restarts = restart::restarts(case, mode, paper)?;
+            report.restarts.extend(restarts);
+        }
+    }
+    Ok(())
+}
+
+fn run_checks(asked: &Asked<'_>, report: &mut Report, pace: &mut Pace) -> Result<(), String> {
+    random::check_installed()?;
+    let Conditions {
+        precondition,
+        file_size,
+        ..
+    } = asked.device.conditions;
+    for (controller, fullness) in restart_devices(asked) {
+        for mode in fsck::MODES {
+            pace.next(asked.limit)?;
+            let case = fsck::Case {
+                controller,
+                fullness,
+                precondition,
+                job: random::Job {
+                    every: asked.device.updates(),
+                    jobs: 1,
+                    pages: fio_pages(asked.count.unwrap_or(TRANSACTIONS)),
+                    file_mib: file_size,
+                    seed: asked.seed,
+                    page_bytes: controller.page_bytes(),
+                },
+                cuts: asked.device.cuts,
+            };
+            report.checks.extend(fsck::checks(case, mode)?);
+        }
+    }
+    Ok(())
+}
+
+/// Pages that fio writes: its unit is pages instead of transactions, and ext4's journal must wrap
+/// around several times.
+fn fio_pages(count: u32) -> u32 {
+    count * 8
 }
 
 /// Runs the devices near a claim's edge again, each with other seeds.
@@ -494,7 +370,7 @@ fn more_seeds(
     Ok(())
 }
 
-/// The devices of the figure restart.
+/// The devices of the figures restart and fsck.
 fn restart_devices(asked: &Asked<'_>) -> Vec<(Controller, Fullness)> {
     let sizes = asked.device.each(&[USUAL.host_mib]);
     let controllers = asked.device.restarted().into_iter();
@@ -526,6 +402,7 @@ fn trials(asked: &Asked<'_>, figure: &'static str) -> Vec<Trial> {
     let sizes = match figure {
         "space" if asked.device.space.is_empty() => asked.device.each(&SIZES),
         "space" => asked.device.each(&asked.device.space),
+        "tpcc" => asked.device.each(&[TPCC_MIB]),
         _ => asked.device.each(&[USUAL.host_mib]),
     };
     let controllers = match figure {
@@ -536,8 +413,7 @@ fn trials(asked: &Asked<'_>, figure: &'static str) -> Vec<Trial> {
         let trials = |controller: &Controller| trials_on(asked, figure, usual, *controller);
         controllers.iter().flat_map(trials).collect::<Vec<Trial>>()
     };
-    let trials = sizes.into_iter().flat_map(on);
-    trials.map(Trial::with_room).collect()
+    sizes.into_iter().flat_map(on).collect()
 }
 
 fn trials_on(
@@ -553,9 +429,12 @@ fn trials_on(
         work,
         controller,
         fullness,
-        warm_up: WARM_UP,
-        // The unit is pages instead of transactions. ext4's journal must wrap around several times.
-        count: if figure == "fio" { count * 8 } else { count },
+        conditions: asked.device.conditions,
+        warm_up: asked.device.conditions.warm_up,
+        count: match figure {
+            "fio" => fio_pages(count),
+            _ => count,
+        },
         seed: asked.seed,
     };
     let partsupply = |updates, controller, fullness| {
@@ -612,5 +491,94 @@ fn trials_on(
                 .collect()
         }
         _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Only {
+        #[command(flatten)]
+        device: Device,
+    }
+
+    fn parsed(words: &[&str]) -> Result<Device, clap::Error> {
+        Only::try_parse_from([&["x"], words].concat()).map(|only| only.device)
+    }
+
+    fn trials_of(figure: &'static str, words: &[&str]) -> Vec<Trial> {
+        let device = parsed(words).expect("good words");
+        let asked = Asked {
+            figures: &[],
+            count: None,
+            device: &device,
+            seed: 1,
+            plots: None,
+            limit: Limit::NONE,
+        };
+        trials(&asked, figure)
+    }
+
+    #[test]
+    fn the_size_is_that_of_tpc_c_s_device_too() {
+        let sizes = |words: &[&str]| -> Vec<u32> {
+            let trials = trials_of("tpcc", words);
+            trials.iter().map(|one| one.fullness.host_mib).collect()
+        };
+        assert_eq!(sizes(&[]), [260, 260], "both mixes");
+        assert_eq!(sizes(&["--size", "300,512"]), [300, 300, 512, 512]);
+    }
+
+    #[test]
+    fn conditions_reach_every_run_and_are_told() {
+        let words = [
+            "--warm-up",
+            "0",
+            "--precondition",
+            "300",
+            "--cache-size",
+            "2",
+            "--file-size",
+            "48",
+        ];
+        let expected = Conditions {
+            warm_up: 0,
+            precondition: 300,
+            cache_size: 2,
+            file_size: 48,
+        };
+        for (figure, _) in FIGURES {
+            for trial in trials_of(figure, &words) {
+                assert_eq!(trial.conditions, expected, "{figure}");
+                assert_eq!(trial.warm_up, 0, "{figure}");
+            }
+        }
+        let shape = parsed(&words).expect("good words").shape();
+        let told = "0 transactions of warm-up, 300 % of the NAND programmed before, SQLite's cache 2 MiB, fio's files 48 MiB";
+        assert!(shape.ends_with(told), "{shape}");
+        let usual = parsed(&[]).expect("no words");
+        assert_eq!(usual.conditions, Conditions::USUAL);
+        assert_eq!(usual.parts, controllers::Parts::NONE);
+    }
+
+    #[test]
+    fn what_no_device_can_have_is_refused() {
+        for words in [
+            ["--warm-up", "-1"],
+            ["--warm-up", "1000001"],
+            ["--precondition", "10001"],
+            ["--precondition", "1.5"],
+            ["--cache-size", "0"],
+            ["--file-size", "7"],
+            ["--transfer-rate", "0"],
+            ["--write-buffer", "0"],
+            ["--map-interval", "63"],
+            ["--wear-gap", "0"],
+        ] {
+            assert!(parsed(&words).is_err(), "{words:?}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use onewrite_cli::html::{Page, Part, Section, Table};
 
-use super::{Report, plots, space, text};
+use super::{Report, fsck, plots, space, text};
 use crate::reproduce::page::{of_failed, of_figure};
 
 /// The page of a report.
@@ -48,6 +48,11 @@ pub fn page(report: &Report, title: &str) -> Result<Page, String> {
         ];
         page.sections
             .push(Section::new("Restart after a power cut", "", parts));
+    }
+    if !report.checks.is_empty() {
+        let parts = vec![table(&fsck::checks_table(&report.checks))];
+        page.sections
+            .push(Section::new("fsck after a power cut", "", parts));
     }
     page.sections.extend(report.figures.iter().map(of_figure));
     let pictures = plots::draw(&report.ran, &report.restarts)?;

@@ -7,7 +7,7 @@
 //! has written, and nothing of the others. On ext4 it also commits the metadata of the others.
 //!
 //! The slides state neither fio's block size nor the size of its files. Here they are pages of the
-//! device, in files of 24 MiB in all. Contents and order are fio's defaults: it writes every page
+//! device, and `--file-size`. Contents and order are fio's defaults: it writes every page
 //! once before it writes one again.
 
 use std::ffi::OsString;
@@ -21,8 +21,6 @@ use serde_json::Value;
 use super::test_device::{Below, TestDevice};
 use super::trial::{Compared, Measured, number, write_file};
 
-/// Bytes of all files.
-const BYTES: u64 = 24 << 20;
 /// Jobs at a time, unless the user sets the number.
 pub const JOBS: [u32; 2] = [1, 4];
 /// The most jobs: each then has a file of a few MiB, and their transactions fit into the X-L2P table.
@@ -44,6 +42,8 @@ pub struct Job {
     pub jobs: u32,
     /// The fewest pages of all jobs.
     pub pages: u32,
+    /// MiB of all files.
+    pub file_mib: u32,
     pub seed: u64,
     /// Bytes of a page.
     pub page_bytes: u64,
@@ -92,7 +92,7 @@ impl Job {
 
     /// Whole MiB.
     fn bytes_of_a_file(self) -> u64 {
-        ((BYTES >> 20) / u64::from(self.jobs.max(1))).max(1) << 20
+        u64::from((self.file_mib / self.jobs.max(1)).max(1)) << 20
     }
 
     /// Pages of each job: whole groups, so that an fsync follows the last one.
@@ -139,21 +139,34 @@ impl Job {
         options
     }
 
+    /// Runs fio in a directory with its files or without, and says whether it did all of its work.
+    ///
+    /// # Errors
+    /// If it could not be run.
+    pub fn write(self, root: &Path) -> Result<Result<(), String>, String> {
+        let dir = tempfile::tempdir().map_err(|error| format!("no directory for fio: {error}"))?;
+        self.fio_in(root, &dir.path().join("fio.json"), dir.path())
+    }
+
+    fn fio_in(self, root: &Path, output: &Path, dir: &Path) -> Result<Result<(), String>, String> {
+        let mut command = fio();
+        let command = command.args(self.options(root, output)).current_dir(dir);
+        let ran = command.output().map_err(not_run)?;
+        let error = String::from_utf8_lossy(&ran.stderr);
+        Ok(match ran.status.success() {
+            true => Ok(()),
+            false => Err(format!("fio: {}: {}", ran.status, error.trim())),
+        })
+    }
+
     /// Runs fio, and compares what it says with the device's counts.
     pub fn run(self, device: &mut TestDevice, mode: Compared) -> Result<Measured, String> {
         let dir = tempfile::tempdir().map_err(|error| format!("no directory for fio: {error}"))?;
         let output = dir.path().join("fio.json");
         let before = device.report()?;
-        let ran = fio()
-            .args(self.options(device.root(), &output))
-            .current_dir(dir.path())
-            .output()
-            .map_err(not_run)?;
+        let ran = self.fio_in(device.root(), &output, dir.path())?;
         let after = device.report()?;
-        if !ran.status.success() {
-            let error = String::from_utf8_lossy(&ran.stderr);
-            return Err(format!("fio: {}: {}", ran.status, error.trim()));
-        }
+        ran?;
         let text = std::fs::read_to_string(&output)
             .map_err(|error| format!("cannot read fio's report: {error}"))?;
         let said = said(&text)?;
@@ -245,6 +258,7 @@ mod tests {
         every: 5,
         jobs: 4,
         pages: 398,
+        file_mib: 24,
         seed: 1,
         page_bytes: 8192,
     };
@@ -284,6 +298,20 @@ mod tests {
         ] {
             check(mode, said, counted).unwrap_err();
         }
+    }
+
+    #[test]
+    fn the_files_of_all_jobs_are_as_large_as_they_are_set() {
+        let sizes = |job: Job| {
+            let options = job.options(Path::new("/x"), Path::new("/y"));
+            let size = options
+                .iter()
+                .find_map(|one| one.to_str()?.strip_prefix("--size="));
+            (size.map(str::to_owned), job.bytes_of_a_file())
+        };
+        let of = |file_mib| sizes(Job { file_mib, ..JOB });
+        assert_eq!(of(24), (Some("6291456".to_owned()), 6 << 20));
+        assert_eq!(of(8), (Some("2097152".to_owned()), 2 << 20));
     }
 
     #[test]

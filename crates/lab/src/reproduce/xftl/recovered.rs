@@ -70,9 +70,13 @@ fn restart(xftl: &Group<'_>, others: &[&Group<'_>]) -> Option<Shown> {
     }
     let median = xftl.median()?;
     let how = format!(
-        "{}, {} MiB, medians of {} power cuts, spread by the seed over {} transactions",
+        "{}, {} MiB, {}, medians of {} power cuts, spread by the seed over {} transactions",
         median.controller.name(),
         median.fullness.host_mib,
+        match median.in_use {
+            true => "a device that was in use",
+            false => "a new device",
+        },
         xftl.cuts(),
         median.transactions
     );
@@ -152,6 +156,7 @@ pub mod tests {
                 spare_percent: 30,
                 fill: Fill::Percent(80),
             },
+            in_use: false,
             cut: sqlite_ms as u64,
             operations: 10,
             transactions: 4,

@@ -9,10 +9,11 @@ use onewrite_workload::team::{self, Control};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::conditions::Conditions;
 use super::controllers::Controller;
 use super::test_device::TestDevice;
 use super::trial::{
-    Compared, Fullness, OTHERS, SQLITE, WARM_UP, number, page_size, plan, set_cache, settings,
+    Compared, Fill, Fullness, OTHERS, SQLITE, number, page_size, plan, set_cache, settings,
 };
 
 /// The modes, with the paper's restart times in ms.
@@ -30,6 +31,8 @@ pub struct Restarted {
     pub mode: &'static str,
     pub controller: Controller,
     pub fullness: Fullness,
+    /// Whether it was in use; a new device otherwise, on which only the workload has pages.
+    pub in_use: bool,
     /// The NAND operation in which the power went, counted from the first transaction.
     pub cut: u64,
     /// The NAND operations of the whole run, and its transactions.
@@ -144,15 +147,18 @@ pub fn groups(restarts: &[Restarted]) -> Vec<Group<'_>> {
 
 /// Power cuts of each mode, unless the user sets the number.
 pub const CUTS: u32 = 5;
-/// Places to try for one cut. A rollback journal does not exist all the time, and a cut that leaves
+/// Places to try for one cut. A run may have fewer operations than another, and then ends before it. A rollback journal does not exist all the time, and a cut that leaves
 /// none to play back does not count.
-const TRIES: u32 = 100;
+pub const TRIES: u32 = 100;
 
 /// A device, and the transactions on it.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     pub controller: Controller,
     pub fullness: Fullness,
+    pub conditions: Conditions,
+    /// Whether the device was in use.
+    pub in_use: bool,
     pub updates: u32,
     pub transactions: u32,
     pub cuts: u32,
@@ -161,14 +167,14 @@ pub struct Case {
 
 /// The places of a run at which the power may go: one part of the run for each cut, and in it any
 /// NAND operation, drawn from the seed.
-struct Places {
-    operations: u64,
-    parts: u64,
-    random: SplitMix64,
+pub struct Places {
+    pub operations: u64,
+    pub parts: u64,
+    pub random: SplitMix64,
 }
 
 impl Places {
-    fn draw(&mut self, part: u64) -> u64 {
+    pub fn draw(&mut self, part: u64) -> u64 {
         let begin = self.operations * part / self.parts;
         let end = self.operations * (part + 1) / self.parts;
         begin + self.random.below(end - begin)
@@ -213,21 +219,32 @@ fn ready(case: Case, mode: Compared) -> Result<Ready, String> {
     let Case {
         controller,
         fullness,
+        conditions,
+        in_use,
         updates,
         transactions,
         seed,
         ..
     } = case;
     let shape = controller.shape(fullness.host_mib, fullness.spare_percent)?;
-    let device = TestDevice::start(controller, &shape, mode.below)?;
+    let mut device = TestDevice::start(controller, &shape, mode.below)?;
     let path = device.root().join("test.db");
     page_size(&path, 1, controller.page_bytes())?;
     let stop = AtomicBool::new(false);
-    let plan = plan(Op::Partsupply, WARM_UP, transactions, updates, seed);
+    let plan = plan(
+        Op::Partsupply,
+        conditions.warm_up,
+        transactions,
+        updates,
+        seed,
+    );
     let text = |error: onewrite_workload::Error| error.to_string();
     let mut databases = Databases::open(&settings(mode.journal)?, &path, 1).map_err(text)?;
-    set_cache(&databases, 1)?;
+    set_cache(&databases, 1, conditions.cache_size)?;
     plan.populate(&mut databases, &stop).map_err(text)?;
+    if let (true, Fill::Percent(percent)) = (in_use, fullness.fill) {
+        device.use_up(percent, seed, conditions.precondition)?;
+    }
     let mut seats = vec![databases];
     team::warm_up(&plan, &mut seats[0], &Control::default(), &stop).map_err(text)?;
     Ok(Ready {
@@ -329,12 +346,13 @@ fn restart_after(
     let ms = |nanoseconds: u64| nanoseconds as f64 / 1e6;
     let mounted_ns = number(&mounted, "/now_ns");
     let work = |pointer: &str| number(&read, pointer) - number(&mounted, pointer);
-    let timing = case.controller.nand.timing()?;
+    let timing = case.controller.timing()?;
     let transfer_ms = case.controller.page_bytes() as f64 / timing.transfer_mb_per_s / 1e3;
     let restarted = Restarted {
         mode: name,
         controller: case.controller,
         fullness: case.fullness,
+        in_use: case.in_use,
         cut,
         operations,
         transactions: case.transactions,

@@ -16,7 +16,7 @@ use rusqlite::Connection;
 
 use super::cycles::{Logs, copy};
 use super::test_device::TestDevice;
-use super::trial::{Measured, settings};
+use super::trial::{Measured, set_cache, settings};
 
 const SCHEMA: &str = "CREATE TABLE t1 (a INTEGER, b INTEGER, c TEXT);
     CREATE TABLE t2 (a INTEGER, b INTEGER, c TEXT);
@@ -90,11 +90,16 @@ fn statements(connection: &Connection, random: &mut Random) -> rusqlite::Result<
 }
 
 /// Runs it on an empty database.
-pub fn run(device: &mut TestDevice, journal: &str, seed: u64) -> Result<Measured, String> {
+pub fn run(
+    device: &mut TestDevice,
+    journal: &str,
+    seed: u64,
+    cache_mib: u32,
+) -> Result<Measured, String> {
     let text = |error: onewrite_workload::Error| error.to_string();
     let path = device.root().join("test.db");
     let databases = Databases::open(&settings(journal)?, &path, 1).map_err(text)?;
-    databases.set_cache_kib(100 << 10).map_err(text)?;
+    set_cache(&databases, 1, cache_mib)?;
     let logs = Logs::begin(journal, &path, 1, &databases)?;
     let before = device.report()?;
     let count = statements(databases.first(), &mut Random::new(seed))

@@ -312,7 +312,7 @@ fn waits_ms(ran: &Ran, nand: &Timing) -> f64 {
 
 fn by_waits(pair: &Pair<'_>) -> Predicted {
     let ms = |ran: &Ran| {
-        let nand = ran.controller.nand.timing();
+        let nand = ran.controller.timing();
         nand.map_or(f64::NAN, |nand| waits_ms(ran, &nand))
     };
     let (other, xftl) = (ms(pair.other), ms(pair.xftl));

@@ -3,6 +3,7 @@
 //!
 //! The process is this program again, as `onewrite ftl mount --orders`.
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -48,6 +49,17 @@ fn journal_data(node: &Path) -> Result<(), String> {
     }
 }
 
+/// The options of the device's process: transactional files, or a block device with its buffer.
+fn shown(controller: Controller, below: Below, mount_point: &Path) -> Vec<OsString> {
+    match below {
+        Below::Files => vec![mount_point.into()],
+        _ => {
+            let pages = controller.parts.write_buffer.to_string();
+            ["--block", "--buffer", &pages].map(OsString::from).into()
+        }
+    }
+}
+
 /// See the module.
 pub struct TestDevice {
     child: Child,
@@ -73,10 +85,7 @@ impl TestDevice {
         std::fs::create_dir(&mount_point).map_err(text)?;
         let mut command = Command::new(std::env::current_exe().map_err(text)?);
         command.args(["ftl", "mount", "--orders"]).arg(&file);
-        match below {
-            Below::Files => command.arg(&mount_point),
-            _ => command.arg("--block"),
-        };
+        command.args(shown(controller, below, &mount_point));
         // The parent handles Ctrl-C. It first removes what it mounted.
         command
             .stdin(Stdio::piped())
@@ -120,6 +129,11 @@ impl TestDevice {
             .map_or(&self.node, |scratch| scratch.root())
     }
 
+    /// The block device's node, or the mount point of transactional files.
+    pub fn node(&self) -> &Path {
+        &self.node
+    }
+
     /// Unmounts ext4; transactional files stay mounted.
     pub fn unmount(&mut self) -> Result<(), String> {
         match self.scratch.take() {
@@ -150,6 +164,13 @@ impl TestDevice {
                 .map_err(|error| format!("the device's process is gone: {error}"))?;
         }
         self.line()
+    }
+
+    /// Makes the device one that was in use: so many percent of the host's pages hold something, and
+    /// so many percent of the NAND were programmed.
+    pub fn use_up(&mut self, full: u32, seed: u64, programmed: u32) -> Result<(), String> {
+        let order = format!("use {full} {seed} {programmed}");
+        self.order(&order).map(drop)
     }
 
     /// The device's counts, and its time.
@@ -191,5 +212,23 @@ impl Drop for TestDevice {
     fn drop(&mut self) {
         // `end()` reports errors; here nobody can receive a report.
         let _ = self.take_down();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::controllers::{BOARD, Parts};
+    use super::*;
+
+    #[test]
+    fn a_block_device_has_the_write_buffer_that_is_set_and_files_have_none() {
+        let of = |write_buffer, below| {
+            let mut parts = Parts::NONE;
+            parts.write_buffer = write_buffer;
+            shown(BOARD.with(parts), below, Path::new("/x"))
+        };
+        assert_eq!(of(16, Below::Ext4), ["--block", "--buffer", "16"]);
+        assert_eq!(of(1, Below::Ext4NoJournal), ["--block", "--buffer", "1"]);
+        assert_eq!(of(16, Below::Files), ["/x"]);
     }
 }

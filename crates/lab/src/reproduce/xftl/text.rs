@@ -7,7 +7,7 @@ use super::cycles::Checkpoints;
 use super::flush::Costs;
 use super::restart::{Group, Restarted, groups};
 use super::trial::Ran;
-use super::{controllers, space};
+use super::{controllers, fsck, space};
 
 /// The slides' statements in numbers.
 pub const PAPER: &str = "\
@@ -52,6 +52,9 @@ pub fn text(report: &Report) -> String {
         for claim in space::restart_claims(&report.restarts) {
             text.push_str(&format!("- {claim}\n"));
         }
+    }
+    if !report.checks.is_empty() {
+        text.push_str(&format!("{}\n", fsck::checks_table(&report.checks)));
     }
     for shown in &report.figures {
         text.push_str(&crate::reproduce::text::figure(shown));

@@ -12,6 +12,7 @@ use rusqlite::Connection;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::conditions::Conditions;
 use super::controllers::Controller;
 use super::cycles::{Checkpoints, Lengths, Logs, Workload, copy};
 use super::places;
@@ -24,11 +25,6 @@ use onewrite_iotrace::sectors_of;
 
 /// Frames of a WAL after which SQLite checkpoints it by default.
 pub const AUTOCHECKPOINT: u32 = 1_000;
-/// Transactions before the measurement. They are so many that garbage collection also reaches
-/// blocks of the transactions' own pages.
-pub const WARM_UP: u32 = 600;
-/// MiB that TPC-C's database needs.
-const TPCC_MIB: u32 = 260;
 
 /// A system to compare.
 #[derive(Clone, Copy, Debug)]
@@ -143,6 +139,7 @@ pub struct Trial {
     pub work: Work,
     pub controller: Controller,
     pub fullness: Fullness,
+    pub conditions: Conditions,
     /// Transactions before the measured part.
     pub warm_up: u32,
     /// The number of measured transactions.
@@ -300,9 +297,10 @@ pub fn page_size(path: &Path, databases: usize, page_bytes: u64) -> Result<(), S
     })
 }
 
-/// SQLite's cache holds everything, because transactional files have no page cache below.
-pub fn set_cache(databases: &Databases, files: usize) -> Result<(), String> {
-    let set = databases.set_cache_kib((400 << 10) / files as u32);
+/// Sets SQLite's cache, of all files. By default it holds everything, because transactional files
+/// have no page cache below.
+pub fn set_cache(databases: &Databases, files: usize, mib: u32) -> Result<(), String> {
+    let set = databases.set_cache_kib((mib << 10) / files as u32);
     set.map_err(|error| error.to_string())
 }
 
@@ -338,14 +336,6 @@ fn used_blocks(before: &Value, after: &Value) -> f64 {
 }
 
 impl Trial {
-    /// A device that holds the workload.
-    pub fn with_room(mut self) -> Self {
-        if matches!(self.work, Work::Plan { op, .. } if op.is_tpcc()) {
-            self.fullness.host_mib = self.fullness.host_mib.max(TPCC_MIB);
-        }
-        self
-    }
-
     /// With a measured part of whole checkpoint cycles.
     pub fn in_whole_cycles(mut self, lengths: &mut Lengths) -> Result<Self, String> {
         if let Work::Plan { op, updates } = self.work {
@@ -355,6 +345,8 @@ impl Trial {
                 asked: self.count,
                 seed: self.seed,
                 page_bytes: self.controller.page_bytes(),
+                warm_up: self.conditions.warm_up,
+                cache_mib: self.conditions.cache_size,
             })?;
             (self.warm_up, self.count) = (length.warm_up, length.measured);
         }
@@ -408,13 +400,19 @@ impl Trial {
             Work::Rl => {
                 page_size(&database, 1, page_bytes)?;
                 self.occupy(&mut device, full_percent)?;
-                rl::run(&mut device, mode.journal, self.seed)?
+                rl::run(
+                    &mut device,
+                    mode.journal,
+                    self.seed,
+                    self.conditions.cache_size,
+                )?
             }
             Work::Random { every, jobs } => {
                 let job = Job {
                     every,
                     jobs,
                     pages: self.count,
+                    file_mib: self.conditions.file_size,
                     seed: self.seed,
                     page_bytes,
                 };
@@ -445,8 +443,7 @@ impl Trial {
 
     /// Makes the device one that was in use.
     fn occupy(&self, device: &mut TestDevice, full_percent: u32) -> Result<(), String> {
-        let order = format!("use {full_percent} {}", self.seed);
-        device.order(&order).map(drop)
+        device.use_up(full_percent, self.seed, self.conditions.precondition)
     }
 
     fn run_plan(
@@ -465,7 +462,7 @@ impl Trial {
         let plan = plan(op, self.warm_up, self.count, updates, self.seed);
         let mut databases =
             Databases::open(&settings(mode.journal)?, &path, files).map_err(text)?;
-        set_cache(&databases, files)?;
+        set_cache(&databases, files, self.conditions.cache_size)?;
         plan.populate(&mut databases, &stop).map_err(text)?;
         let mut seats = vec![databases];
         self.occupy(device, full_percent)?;
