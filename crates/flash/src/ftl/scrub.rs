@@ -52,13 +52,6 @@ impl Disturbed {
     }
 }
 
-impl Scrub {
-    /// Whether pages may be unreadable that no power cut has interrupted.
-    pub(super) fn expects_errors(self) -> bool {
-        self != Self::default()
-    }
-}
-
 impl Ftl {
     /// A page was read, and perhaps corrected.
     pub(super) fn was_read(&mut self, ppn: Ppn) {
@@ -286,6 +279,49 @@ mod tests {
             assert!((5..40).contains(&s.scrub_blocks), "{s:?}");
             assert!(s.scrub_copies > 0);
             assert_eq!(s.programs(), ftl.nand().operations().programs);
+        }
+    }
+
+    /// Pages of 1 KiB that lose their content with time: some of them in 100 days.
+    fn aged(percent: u32, written: u32) -> Ftl {
+        let geometry = Geometry {
+            page_bytes: 1024,
+            pages_per_block: 16,
+            ..Geometry::openssd(256)
+        };
+        let config = Config {
+            table_capacity: 40,
+            scrub: Scrub { percent, reads: 0 },
+            wear_gap: 2,
+            ..Config::new(400)
+        };
+        let errors = BitErrors {
+            per_read: 0.0,
+            per_day: 40_000.0,
+            ..BY_READS
+        };
+        let nand = Nand::new(geometry, Timing::built_in("emmc").unwrap()).unwrap();
+        let (mut ftl, _) = Ftl::open(nand.with_bit_errors(errors), config).unwrap();
+        (0..written).for_each(|lpn| ftl.write(Lpn(lpn), &[7; 1024]).unwrap());
+        ftl.flush().unwrap();
+        ftl.nand_mut().pass(100 * 86_400_000_000_000);
+        ftl
+    }
+
+    fn readable(ftl: &mut Ftl, pages: std::ops::Range<u32>) -> Vec<u32> {
+        pages.filter(|lpn| ftl.read(Lpn(*lpn)).is_ok()).collect()
+    }
+
+    #[test]
+    fn recovery_finds_all_readable_pages_without_scrubbing_too() {
+        for percent in [30, 0] {
+            let mut ftl = aged(percent, 400);
+            let good = readable(&mut ftl, 0..400);
+            assert!((200..400).contains(&good.len()), "{}", good.len());
+            let config = *ftl.config();
+            let (mut ftl, _) = Ftl::open(ftl.into_nand(), config).unwrap();
+            let mut pages = good.iter().map(|lpn| ftl.read(Lpn(*lpn)));
+            assert!(pages.all(|page| page.is_ok_and(|page| *page == [7; 1024])));
         }
     }
 }
