@@ -115,6 +115,8 @@ impl Ftl {
             ahead: Ahead::new(geometry.dies()),
             copying: vec![false; geometry.dies() as usize],
             disturbed: Disturbed::new(geometry.blocks()),
+            #[cfg(test)]
+            lost: Vec::new(),
             statistics: Statistics::default(),
             programs_before: nand.operations().programs,
             nand,

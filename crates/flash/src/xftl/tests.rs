@@ -32,11 +32,12 @@ fn live(make: Make, seed: u64, operations: u64) -> Result<Counts, (Violation, Bo
     let mut pair = Pair::new(make, random.next()).map_err(|error| (error, Box::default()))?;
     // Some lives have almost no cut, so that the device fills up; most have many.
     let between = [12, 30, 90, 700][random.below(4)];
+    pair.may_lose = !make.has_time(between);
     let lived = live_on(&mut pair, &mut random, operations, between);
     pair.counts.worn_out = u64::from(pair.is_worn_out);
     match lived {
         Ok(()) => Ok(pair.counts),
-        Err(_) if !make.has_time(between) && pair.has_lost_a_page() => {
+        Err(_) if pair.may_lose && pair.has_lost_a_page() => {
             pair.counts.lost = 1;
             Ok(pair.counts)
         }
@@ -80,6 +81,7 @@ fn add(total: &mut Counts, life: Counts) {
     total.devices += life.devices;
     total.collected += life.collected;
     total.lost += life.lost;
+    total.marked_lost += life.marked_lost;
     total.scrubbed += life.scrubbed;
     total.padded += life.padded;
     total.written_back += life.written_back;
@@ -128,7 +130,7 @@ fn shows(flaw: Flaw, make: &Make) -> bool {
     match flaw {
         Flaw::CopiedDuringCommit => geometry.dies() == 4 && geometry.planes_per_die == 1,
         Flaw::OnePlanePadded => geometry.planes_per_die > 1 && make.config.pairs,
-        Flaw::NoScrub => make.per_read > 1_000,
+        Flaw::NoScrub | Flaw::LostIsZeros => make.per_read > 1_000,
         _ => true,
     }
 }
@@ -182,6 +184,7 @@ fn a_rule_that_is_left_out_is_found_missing() {
         (Flaw::NoPadding, 5),
         (Flaw::OnePlanePadded, 12),
         (Flaw::NoScrub, 8),
+        (Flaw::LostIsZeros, 1),
     ];
     let only = std::env::var("ONEWRITE_FLASH_FLAW").ok();
     let wanted = |flaw: &Flaw| {
