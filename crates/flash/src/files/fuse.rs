@@ -8,12 +8,16 @@
 //! | ioctl [`SHARE`] | the file and the one whose inode number is given share a transaction |
 //! | ioctl [`LAZY`] | bytes are written that need not outlive the mount |
 //! | `close` without [`START`] | commit(t), as an ordinary program expects that what it wrote is there |
+//! | `write`, `truncate` while only other processes have begun | `EBUSY` |
+//! | `truncate` of a file that nobody has open | commit(t) |
 //!
 //! The first three ioctls are F2FS's (`F2FS_IOC_START_ATOMIC_WRITE` and so on), so that one program
 //! can use either. The kernel opens files with direct I/O, so it caches nothing that an abort would
 //! have to undo.
 
 mod mounted;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -141,6 +145,7 @@ fn errno(error: &FilesError) -> Errno {
         FilesError::Name => Errno::ENAMETOOLONG,
         FilesError::NoSpace => Errno::ENOSPC,
         FilesError::Refused => Errno::ENOTTY,
+        FilesError::Busy => Errno::EBUSY,
         FilesError::Format(_) | FilesError::Device(_) => Errno::EIO,
     }
 }
@@ -211,7 +216,7 @@ impl State {
     /// its last close.
     fn remove(&mut self, name: &OsStr) -> Result<(), Errno> {
         let file = self.lookup(name)?;
-        if !self.handles.values().any(|(open, _)| *open == file) {
+        if !self.is_open(file) {
             return self.on(|files| files.remove(file));
         }
         let hidden = hidden_name(file);
@@ -233,7 +238,61 @@ impl State {
                 *has_begun = None;
             }
         }
-        Ok(())
+        sharing
+            .into_iter()
+            .try_for_each(|file| self.drop_removed(file))
+    }
+
+    /// Removes a file that has no name any more, if nobody has it open and no transaction needs it.
+    fn drop_removed(&mut self, file: FileNo) -> Result<(), Errno> {
+        let is_alone = self.files()?.sharing(file).len() == 1;
+        match !self.is_open(file) && is_alone && self.removed.remove(&file).is_some() {
+            true => self.on(|files| files.remove(file)),
+            false => Ok(()),
+        }
+    }
+
+    fn is_open(&self, file: FileNo) -> bool {
+        self.handles.values().any(|(open, _)| *open == file)
+    }
+
+    /// A write would belong to the transaction that others have begun, and be lost by their abort.
+    fn check_writer(&self, who: u32, file: FileNo) -> Result<(), Errno> {
+        let mut beginners = self.beginners(file).peekable();
+        if beginners.peek().is_none() {
+            return Ok(());
+        }
+        let beginners: Vec<Process> = beginners.collect();
+        // The process of its first thread is known without asking the kernel.
+        match beginners.contains(&Process(who)) || beginners.contains(&Process::of(who)) {
+            true => Ok(()),
+            false => Err(Errno::EBUSY),
+        }
+    }
+
+    fn write(
+        &mut self,
+        who: u32,
+        ino: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), Errno> {
+        self.check_handle(handle)?;
+        let file = file_of(ino.0).map_err(|error| errno(&error))?;
+        self.check_writer(who, file)?;
+        self.on(|files| files.write(file, offset, data))
+    }
+
+    fn truncate(&mut self, who: u32, ino: INodeNo, bytes: u64) -> Result<(), Errno> {
+        let file = file_of(ino.0).map_err(|error| errno(&error))?;
+        self.check_writer(who, file)?;
+        self.on(|files| files.truncate(file, bytes))?;
+        // Otherwise a close or a sync commits it.
+        match self.is_open(file) || self.is_begun(file) {
+            true => Ok(()),
+            false => self.end(file, End::Commit),
+        }
     }
 
     fn release(&mut self, handle: FileHandle) -> Result<(), Errno> {
@@ -245,11 +304,12 @@ impl State {
         if has_begun.is_some() {
             self.end(file, End::Abort)?;
         }
-        let is_open = self.handles.values().any(|(open, _)| *open == file);
-        match !is_open && self.removed.remove(&file).is_some() {
-            true => self.on(|files| files.remove(file)),
-            false => Ok(()),
+        // The file may have been truncated by its name after the close.
+        let is_changed = self.files()?.is_changed(file);
+        if is_changed && !self.is_open(file) && !self.is_begun(file) {
+            self.end(file, End::Commit)?;
         }
+        self.drop_removed(file)
     }
 
     fn ioctl(
@@ -282,6 +342,7 @@ impl State {
                 self.on(|files| files.share(file, file_of(with)?))?;
             }
             LAZY => {
+                self.check_writer(who, file)?;
                 let (offset, bytes) = lazy_write(data).ok_or(Errno::EINVAL)?;
                 self.on(|files| files.write_lazily(file, offset, bytes))?;
             }
@@ -340,8 +401,7 @@ impl State {
     fn rename(&mut self, name: &OsStr, to: &OsStr) -> Result<(), Errno> {
         let file = self.lookup(name)?;
         let old = self.lookup(to).ok().filter(|old| *old != file);
-        let is_open = |old: &FileNo| self.handles.values().any(|(open, _)| open == old);
-        let Some(old) = old.filter(is_open) else {
+        let Some(old) = old.filter(|old| self.is_open(*old)) else {
             return self.on(|files| files.rename(file, to.as_bytes()));
         };
         let hidden = hidden_name(old);
