@@ -7,7 +7,8 @@
 //! | ioctl [`START`] | what was written before is committed; from now on what is written to the file is aborted, not committed, if the descriptor is closed without a commit |
 //! | ioctl [`SHARE`] | the file and the one whose inode number is given share a transaction |
 //! | ioctl [`LAZY`] | bytes are written that need not outlive the mount |
-//! | `close` without [`START`] | commit(t), as an ordinary program expects that what it wrote is there |
+//! | `close` without [`START`] | commit(t), as an ordinary program expects that what it wrote is there; abort(t) if that fails |
+//! | `write` without [`START`] | commit(t) first, if the transaction is half as large as the X-L2P table |
 //! | `write`, `truncate` while only other processes have begun | `EBUSY` |
 //! | `truncate` of a file that nobody has open | commit(t) |
 //!
@@ -256,6 +257,17 @@ impl State {
         self.handles.values().any(|(open, _)| *open == file)
     }
 
+    /// Commits what was written without [`START`]. If that fails, it must not hold entries of the
+    /// X-L2P table any longer: nobody would end it.
+    fn end_plain(&mut self, file: FileNo) -> Result<(), Errno> {
+        let done = self.end(file, End::Commit);
+        if done.is_err() {
+            // Without power there is nothing to abort.
+            let _ = self.end(file, End::Abort);
+        }
+        done
+    }
+
     /// A write would belong to the transaction that others have begun, and be lost by their abort.
     fn check_writer(&self, who: u32, file: FileNo) -> Result<(), Errno> {
         let mut beginners = self.beginners(file).peekable();
@@ -281,7 +293,10 @@ impl State {
         self.check_handle(handle)?;
         let file = file_of(ino.0).map_err(|error| errno(&error))?;
         self.check_writer(who, file)?;
-        self.on(|files| files.write(file, offset, data))
+        match self.is_begun(file) {
+            true => self.on(|files| files.write(file, offset, data)),
+            false => self.on(|files| files.write_in_parts(file, offset, data)),
+        }
     }
 
     fn truncate(&mut self, who: u32, ino: INodeNo, bytes: u64) -> Result<(), Errno> {
@@ -291,7 +306,7 @@ impl State {
         // Otherwise a close or a sync commits it.
         match self.is_open(file) || self.is_begun(file) {
             true => Ok(()),
-            false => self.end(file, End::Commit),
+            false => self.end_plain(file),
         }
     }
 
@@ -307,7 +322,7 @@ impl State {
         // The file may have been truncated by its name after the close.
         let is_changed = self.files()?.is_changed(file);
         if is_changed && !self.is_open(file) && !self.is_begun(file) {
-            self.end(file, End::Commit)?;
+            self.end_plain(file)?;
         }
         self.drop_removed(file)
     }
@@ -365,7 +380,7 @@ impl State {
             };
         }
         match !self.is_begun(file) && self.on(|files| files.size(file)).is_ok() {
-            true => self.end(file, End::Commit),
+            true => self.end_plain(file),
             false => Ok(()),
         }
     }

@@ -29,6 +29,60 @@ fn busy() -> i32 {
 }
 
 #[test]
+fn a_plain_program_writes_more_than_the_table_has_entries() {
+    let shared = shared();
+    let mut state = shared.state();
+    let (ino, handle) = make(&mut state, "a");
+    // 176 pages in all.
+    for n in 0..10_u8 {
+        let data = [n + 1; 5_000];
+        let offset = u64::from(n) * 5_000;
+        state.write(ONE, ino, handle, offset, &data).unwrap();
+    }
+    state
+        .write(ONE, ino, handle, 50_000, &[11; 40_000])
+        .unwrap();
+    state.closed(ONE, ino, handle).unwrap();
+    drop(state);
+    let content = content(&mut after_cut(&shared), b"a").unwrap();
+    assert_eq!(content.len(), 90_000);
+    let is_right = |(at, byte): (usize, &u8)| usize::from(*byte) == (at / 5_000).min(10) + 1;
+    assert!(content.iter().enumerate().all(is_right));
+}
+
+/// Another transaction holds nearly all of the table.
+#[test]
+fn a_transaction_whose_commit_at_close_fails_is_aborted() {
+    let shared = shared();
+    let mut state = shared.state();
+    let (begun, begun_handle) = make(&mut state, "begun");
+    let (plain, plain_handle) = make(&mut state, "plain");
+    state.ioctl(ONE, begun, begun_handle, START, &[]).unwrap();
+    let (file, other) = (file_of(begun.0).unwrap(), file_of(plain.0).unwrap());
+    state.write(ONE, begun, begun_handle, 0, &[1; 512]).unwrap();
+    // They are on the device, and not in memory.
+    state
+        .on(|files| {
+            let tid = files.transaction_of(file);
+            let capacity = files.ftl.config().table_capacity;
+            (0..capacity - 2).try_for_each(|n| {
+                let lpn = crate::ftl::Lpn(files.ftl.pages() - 1 - n);
+                Ok(files.ftl.write_in(tid, lpn, &[1; 512])?)
+            })
+        })
+        .unwrap();
+    state
+        .write(TWO, plain, plain_handle, 0, &[2; 2_560])
+        .unwrap();
+    let closed = code(state.closed(TWO, plain, plain_handle));
+    assert_eq!(closed, Errno::ENOSPC.code());
+    assert!(!state.files().unwrap().is_changed(other));
+    assert_eq!(state.files().unwrap().size(other), Ok(0));
+    // The other one has room for its inode.
+    state.sync(ONE, begun).unwrap();
+}
+
+#[test]
 fn a_write_into_a_transaction_that_another_process_has_begun_is_refused() {
     let shared = shared();
     let mut state = shared.state();
