@@ -320,8 +320,8 @@ impl State {
             self.end(file, End::Abort)?;
         }
         // The file may have been truncated by its name after the close.
-        let is_changed = self.files()?.is_changed(file);
-        if is_changed && !self.is_open(file) && !self.is_begun(file) {
+        let is_left = self.files()?.is_changed(file) && !self.removed.contains_key(&file);
+        if is_left && !self.is_open(file) && !self.is_begun(file) {
             self.end_plain(file)?;
         }
         self.drop_removed(file)

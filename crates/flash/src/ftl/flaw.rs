@@ -48,8 +48,6 @@ pub(crate) enum Flaw {
     NoScrub,
     /// Recovery takes a page with too many bit errors for the end of its block.
     ErrorEndsBlock,
-    /// A page that was lost to bit errors is moved as zeros.
-    LostIsZeros,
     /// A failed program counts as a good one.
     FailureIgnored,
 }

@@ -11,10 +11,12 @@
 
 use std::sync::Arc;
 
-use super::flaw::Flaw;
 use super::oob::{Content, Kept, Oob};
 use super::{Ftl, FtlError};
 use crate::nand::{NandError, Ppn};
+
+/// A page as it was read.
+type Read = (Oob, Arc<[u8]>);
 
 /// A page on its way to another block.
 #[derive(Debug)]
@@ -43,7 +45,7 @@ impl Ftl {
     }
 
     /// A page that the FTL has written; `None` if it has too many bit errors.
-    pub(super) fn read_if_kept(&mut self, ppn: Ppn) -> Result<Option<(Oob, Arc<[u8]>)>, FtlError> {
+    pub(super) fn read_if_kept(&mut self, ppn: Ppn) -> Result<Option<Read>, FtlError> {
         match self.read_page(ppn) {
             Err(error) if self.is_bit_error(&error) => Ok(None),
             read => read.map(Some),
@@ -68,10 +70,7 @@ impl Ftl {
         });
         Ok(Moving {
             content,
-            kept: match self.leaves_out(Flaw::LostIsZeros) {
-                true => Kept::Whole,
-                false => Kept::Lost,
-            },
+            kept: Kept::Lost,
             data: vec![0; self.page_bytes() as usize].into(),
         })
     }

@@ -76,6 +76,8 @@ pub(super) struct Pair {
     pub(super) is_worn_out: bool,
     /// Whether it has too little time to move blocks, so that it may lose pages.
     pub(super) may_lose: bool,
+    /// Whether a page that is marked as lost could be read: no bit errors explain that.
+    pub(super) has_invented: bool,
 }
 
 /// The version of a page that was lost to bit errors: reads of it fail.
@@ -121,6 +123,7 @@ impl Pair {
             closed: None,
             is_worn_out: false,
             may_lose: false,
+            has_invented: false,
         })
     }
 
@@ -260,8 +263,12 @@ impl Pair {
             {
                 Ok(())
             }
+            Ok(_) if version == LOST => {
+                self.has_invented = true;
+                Err(format!("page {} is lost, and can be read", lpn.0))
+            }
             read => match self.outcome(read, "read")? {
-                Some(found) if version == LOST || *found != *self.bytes(lpn, version) => {
+                Some(found) if *found != *self.bytes(lpn, version) => {
                     Err(format!("page {} is not version {version}", lpn.0))
                 }
                 _ => Ok(()),
@@ -409,6 +416,12 @@ impl Pair {
             self.check_valid()?;
             for page in &mut self.pages {
                 page.versions = vec![page.current()];
+            }
+            let pages = (0..).zip(&self.pages);
+            let lost = pages.filter(|(_, page)| page.current() == LOST);
+            for lpn in lost.map(|(lpn, _)| Lpn(lpn)).collect::<Vec<_>>() {
+                let read = self.device()?.read(lpn);
+                self.check_read(lpn, read, LOST)?;
             }
         }
         Ok(!self.is_off())
