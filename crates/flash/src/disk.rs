@@ -299,12 +299,18 @@ impl State {
         Ok(self.buffer.entry(part.lpn).or_default())
     }
 
+    /// Writes the oldest page to the FTL. It stays in the buffer if that fails.
     fn write_oldest(&mut self) -> Result<(), FtlError> {
-        if let Some(lpn) = self.order.pop_front()
-            && let Some(page) = self.buffer.remove(&lpn)
-        {
-            self.ftl()?.write(lpn, &page)?;
+        let Some(lpn) = self.order.front().copied() else {
+            return Ok(());
+        };
+        if let Some(page) = self.buffer.get(&lpn) {
+            let ftl = self.ftl.as_mut();
+            let ftl = ftl.ok_or(FtlError::Nand(NandError::PowerOff))?;
+            ftl.write(lpn, page)?;
         }
+        self.order.pop_front();
+        self.buffer.remove(&lpn);
         Ok(())
     }
 }
@@ -359,10 +365,10 @@ impl Medium for Disk {
                         state.buffered(part, self.page_bytes)?[part.begin..part.end].fill(0);
                         continue;
                     }
+                    state.ftl()?.trim(part.lpn)?;
                     if state.buffer.remove(&part.lpn).is_some() {
                         state.order.retain(|lpn| *lpn != part.lpn);
                     }
-                    state.ftl()?.trim(part.lpn)?;
                 }
                 Ok(())
             },
@@ -528,5 +534,23 @@ mod tests {
             assert!(took > 8 * 1_300_000, "{took}");
             assert!(begin.elapsed() >= Duration::from_nanos(took), "{idle}");
         }
+    }
+
+    #[test]
+    fn a_write_that_was_answered_is_not_lost_because_another_one_fails() {
+        let disk = Disk::new(disk().take().unwrap(), 1, Pace::Virtual);
+        disk.write(0, &[1; 1024]).unwrap();
+        disk.flush().unwrap();
+        disk.write(0, &[2; 1024]).unwrap();
+        let fail_one_in = |n| disk.with(|ftl| ftl.nand_mut().faults.fail_one_in = n);
+        fail_one_in(1);
+        // It makes room in the buffer for itself.
+        disk.write(1024, &[3; 1024]).unwrap_err();
+        fail_one_in(0);
+        let mut page = [0; 1024];
+        disk.read(0, &mut page).unwrap();
+        assert_eq!(page, [2; 1024]);
+        // All blocks have failed by now.
+        disk.flush().unwrap_err();
     }
 }

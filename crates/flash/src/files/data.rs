@@ -93,6 +93,38 @@ impl Files {
         Ok(())
     }
 
+    /// Writes bytes of which a part may become durable without the rest. The transaction is
+    /// committed whenever it would have more than half the entries of the X-L2P table. So it can be
+    /// of any size.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn write_in_parts(
+        &mut self,
+        file: FileNo,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), FilesError> {
+        let half = (self.ftl.config().table_capacity as usize / 2).max(2);
+        // It may begin and end within pages.
+        let part = (half / 2).max(1);
+        for (number, data) in (0..).zip(data.chunks(part * self.layout.page_bytes)) {
+            if self.size_of_transaction(file) + part + 1 > half {
+                self.commit(file)?;
+            }
+            let begin = number * (part * self.layout.page_bytes) as u64;
+            self.write(file, offset.saturating_add(begin), data)?;
+        }
+        Ok(())
+    }
+
+    /// The most pages that a file's transaction has, on the device and in memory.
+    fn size_of_transaction(&self, file: FileNo) -> usize {
+        let tid = self.joined.get(&file);
+        let transaction = tid.and_then(|tid| self.transactions.get(tid));
+        transaction.map_or(0, |one| one.on_device + one.pages.len())
+    }
+
     /// Writes bytes that need not outlive the mount: see the module. Where that is not possible, it
     /// writes them like any others.
     ///
@@ -215,6 +247,7 @@ impl Files {
                 self.overtake(tid, lpn);
                 self.transactions.entry(tid).or_default().pages.remove(&lpn);
                 self.ftl.trim_in(tid, lpn)?;
+                self.transactions.entry(tid).or_default().on_device += 1;
             }
         }
         Ok(())

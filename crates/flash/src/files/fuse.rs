@@ -7,13 +7,18 @@
 //! | ioctl [`START`] | what was written before is committed; from now on what is written to the file is aborted, not committed, if the descriptor is closed without a commit |
 //! | ioctl [`SHARE`] | the file and the one whose inode number is given share a transaction |
 //! | ioctl [`LAZY`] | bytes are written that need not outlive the mount |
-//! | `close` without [`START`] | commit(t), as an ordinary program expects that what it wrote is there |
+//! | `close` without [`START`] | commit(t), as an ordinary program expects that what it wrote is there; abort(t) if that fails |
+//! | `write` without [`START`] | commit(t) first, if the transaction is half as large as the X-L2P table |
+//! | `write`, `truncate` while only other processes have begun | `EBUSY` |
+//! | `truncate` of a file that nobody has open | commit(t) |
 //!
 //! The first three ioctls are F2FS's (`F2FS_IOC_START_ATOMIC_WRITE` and so on), so that one program
 //! can use either. The kernel opens files with direct I/O, so it caches nothing that an abort would
 //! have to undo.
 
 mod mounted;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -141,6 +146,7 @@ fn errno(error: &FilesError) -> Errno {
         FilesError::Name => Errno::ENAMETOOLONG,
         FilesError::NoSpace => Errno::ENOSPC,
         FilesError::Refused => Errno::ENOTTY,
+        FilesError::Busy => Errno::EBUSY,
         FilesError::Format(_) | FilesError::Device(_) => Errno::EIO,
     }
 }
@@ -211,7 +217,7 @@ impl State {
     /// its last close.
     fn remove(&mut self, name: &OsStr) -> Result<(), Errno> {
         let file = self.lookup(name)?;
-        if !self.handles.values().any(|(open, _)| *open == file) {
+        if !self.is_open(file) {
             return self.on(|files| files.remove(file));
         }
         let hidden = hidden_name(file);
@@ -233,7 +239,75 @@ impl State {
                 *has_begun = None;
             }
         }
-        Ok(())
+        sharing
+            .into_iter()
+            .try_for_each(|file| self.drop_removed(file))
+    }
+
+    /// Removes a file that has no name any more, if nobody has it open and no transaction needs it.
+    fn drop_removed(&mut self, file: FileNo) -> Result<(), Errno> {
+        let is_alone = self.files()?.sharing(file).len() == 1;
+        match !self.is_open(file) && is_alone && self.removed.remove(&file).is_some() {
+            true => self.on(|files| files.remove(file)),
+            false => Ok(()),
+        }
+    }
+
+    fn is_open(&self, file: FileNo) -> bool {
+        self.handles.values().any(|(open, _)| *open == file)
+    }
+
+    /// Commits what was written without [`START`]. If that fails, it must not hold entries of the
+    /// X-L2P table any longer: nobody would end it.
+    fn end_plain(&mut self, file: FileNo) -> Result<(), Errno> {
+        let done = self.end(file, End::Commit);
+        if done.is_err() {
+            // Without power there is nothing to abort.
+            let _ = self.end(file, End::Abort);
+        }
+        done
+    }
+
+    /// A write would belong to the transaction that others have begun, and be lost by their abort.
+    fn check_writer(&self, who: u32, file: FileNo) -> Result<(), Errno> {
+        let mut beginners = self.beginners(file).peekable();
+        if beginners.peek().is_none() {
+            return Ok(());
+        }
+        let beginners: Vec<Process> = beginners.collect();
+        // The process of its first thread is known without asking the kernel.
+        match beginners.contains(&Process(who)) || beginners.contains(&Process::of(who)) {
+            true => Ok(()),
+            false => Err(Errno::EBUSY),
+        }
+    }
+
+    fn write(
+        &mut self,
+        who: u32,
+        ino: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), Errno> {
+        self.check_handle(handle)?;
+        let file = file_of(ino.0).map_err(|error| errno(&error))?;
+        self.check_writer(who, file)?;
+        match self.is_begun(file) {
+            true => self.on(|files| files.write(file, offset, data)),
+            false => self.on(|files| files.write_in_parts(file, offset, data)),
+        }
+    }
+
+    fn truncate(&mut self, who: u32, ino: INodeNo, bytes: u64) -> Result<(), Errno> {
+        let file = file_of(ino.0).map_err(|error| errno(&error))?;
+        self.check_writer(who, file)?;
+        self.on(|files| files.truncate(file, bytes))?;
+        // Otherwise a close or a sync commits it.
+        match self.is_open(file) || self.is_begun(file) {
+            true => Ok(()),
+            false => self.end_plain(file),
+        }
     }
 
     fn release(&mut self, handle: FileHandle) -> Result<(), Errno> {
@@ -245,11 +319,12 @@ impl State {
         if has_begun.is_some() {
             self.end(file, End::Abort)?;
         }
-        let is_open = self.handles.values().any(|(open, _)| *open == file);
-        match !is_open && self.removed.remove(&file).is_some() {
-            true => self.on(|files| files.remove(file)),
-            false => Ok(()),
+        // The file may have been truncated by its name after the close.
+        let is_left = self.files()?.is_changed(file) && !self.removed.contains_key(&file);
+        if is_left && !self.is_open(file) && !self.is_begun(file) {
+            self.end_plain(file)?;
         }
+        self.drop_removed(file)
     }
 
     fn ioctl(
@@ -282,6 +357,7 @@ impl State {
                 self.on(|files| files.share(file, file_of(with)?))?;
             }
             LAZY => {
+                self.check_writer(who, file)?;
                 let (offset, bytes) = lazy_write(data).ok_or(Errno::EINVAL)?;
                 self.on(|files| files.write_lazily(file, offset, bytes))?;
             }
@@ -304,7 +380,7 @@ impl State {
             };
         }
         match !self.is_begun(file) && self.on(|files| files.size(file)).is_ok() {
-            true => self.end(file, End::Commit),
+            true => self.end_plain(file),
             false => Ok(()),
         }
     }
@@ -340,8 +416,7 @@ impl State {
     fn rename(&mut self, name: &OsStr, to: &OsStr) -> Result<(), Errno> {
         let file = self.lookup(name)?;
         let old = self.lookup(to).ok().filter(|old| *old != file);
-        let is_open = |old: &FileNo| self.handles.values().any(|(open, _)| open == old);
-        let Some(old) = old.filter(is_open) else {
+        let Some(old) = old.filter(|old| self.is_open(*old)) else {
             return self.on(|files| files.rename(file, to.as_bytes()));
         };
         let hidden = hidden_name(old);

@@ -61,6 +61,8 @@ pub enum FilesError {
     NoSpace,
     /// Lazy writes are switched off.
     Refused,
+    /// The file shares a transaction with others, whose writes would be lost.
+    Busy,
     /// The device does not hold our file system.
     Format(&'static str),
     /// The device failed.
@@ -83,6 +85,7 @@ impl fmt::Display for FilesError {
             Self::Exists => f.write_str("there is a file of that name"),
             Self::Name => write!(f, "a file's name has 1 to {MAX_NAME} bytes"),
             Self::NoSpace => f.write_str("no room: inodes, chunks, or entries of the X-L2P table"),
+            Self::Busy => f.write_str("the file shares a transaction with others"),
             Self::Refused => f.write_str("lazy writes are switched off"),
             Self::Format(what) => write!(f, "the device holds no file system of ours: {what}"),
             Self::Device(error) => error.fmt(f),

@@ -50,9 +50,10 @@ impl Files {
     /// Removes a file, durably, with all that was written to it.
     ///
     /// # Errors
-    /// If there is no such file, or the device fails.
+    /// If there is no such file, it shares a transaction with others, or the device fails.
     pub fn remove(&mut self, file: FileNo) -> Result<(), FilesError> {
         self.inode(file)?;
+        self.check_alone(file)?;
         self.abort(file)?;
         self.change_inodes(&[(file, None)])?;
         let inode = self.current.remove(&file).unwrap_or_default();
@@ -63,7 +64,8 @@ impl Files {
     /// transaction.
     ///
     /// # Errors
-    /// If there is no such file, or the device fails.
+    /// If there is no such file, the removed one shares a transaction with others, or the device
+    /// fails.
     pub fn rename(&mut self, file: FileNo, name: &[u8]) -> Result<(), FilesError> {
         self.rename_over(file, name, None)
     }
@@ -94,6 +96,7 @@ impl Files {
         let mut changes = vec![(file, Some(renamed))];
         match (old, hidden) {
             (Some(old), None) => {
+                self.check_alone(old)?;
                 self.abort(old)?;
                 changes.push((old, None));
             }
@@ -121,6 +124,14 @@ impl Files {
             (None, _) => Inode::default(),
         };
         self.give_back(gone.chunks.into_iter().flatten().collect())
+    }
+
+    /// Checks that an abort of a file's transaction takes nothing from other files.
+    fn check_alone(&self, file: FileNo) -> Result<(), FilesError> {
+        match self.sharing(file).len() {
+            1 => Ok(()),
+            _ => Err(FilesError::Busy),
+        }
     }
 
     /// Changes inodes in a separate transaction.

@@ -6,7 +6,7 @@ use crate::nand::timing::Timing;
 use crate::nand::{Geometry, Nand};
 use crate::random::Random;
 
-fn ftl() -> Ftl {
+pub(super) fn ftl() -> Ftl {
     let geometry = Geometry {
         page_bytes: 512,
         pages_per_block: 16,
@@ -24,7 +24,7 @@ fn ftl() -> Ftl {
 }
 
 /// A power cut: everything that is not on flash is gone.
-fn cut(files: Files) -> Files {
+pub(super) fn cut(files: Files) -> Files {
     let config = *files.ftl().config();
     let mut nand = files.into_ftl().into_nand();
     nand.power_off();
@@ -32,7 +32,7 @@ fn cut(files: Files) -> Files {
     Files::mount(Ftl::open(nand, config).unwrap().0).unwrap()
 }
 
-fn content(files: &mut Files, name: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn content(files: &mut Files, name: &[u8]) -> Option<Vec<u8>> {
     let file = files.lookup(name).ok()?;
     let mut bytes = vec![0; files.size(file).unwrap() as usize];
     assert_eq!(files.read(file, 0, &mut bytes), Ok(bytes.len()));

@@ -12,6 +12,9 @@ pub(super) struct Transaction {
     pub(super) files: BTreeSet<FileNo>,
     /// Pages that are not on the device yet.
     pub(super) pages: BTreeMap<Lpn, Vec<u8>>,
+    /// How often it has written or trimmed a page on the device: at least as many as its entries
+    /// of the X-L2P table.
+    pub(super) on_device: usize,
     /// Pages with the lazily written bytes applied.
     pub(super) lazy: BTreeMap<Lpn, Vec<u8>>,
     /// Pages that had lazily written bytes, and were then written.
@@ -61,6 +64,7 @@ impl Files {
         let Transaction {
             files,
             pages,
+            on_device,
             lazy,
             overtaken,
             taken,
@@ -72,6 +76,7 @@ impl Files {
         let transaction = self.transactions.entry(into).or_default();
         transaction.files.extend(files);
         transaction.pages.extend(pages);
+        transaction.on_device += on_device;
         transaction.lazy.extend(lazy);
         transaction.overtaken.extend(overtaken);
         transaction.taken.extend(taken);
@@ -127,6 +132,7 @@ impl Files {
         };
         self.ftl.write_in(tid, *lpn, page)?;
         transaction.pages.pop_first();
+        transaction.on_device += 1;
         Ok(true)
     }
 

@@ -84,20 +84,22 @@ impl Ftl {
         if !self.streams.seek(Stream::Copies, is_idle) {
             return Ok(false);
         }
-        let (oob, data) = self.read_page(page)?;
-        let owner = match oob.content {
-            Content::Data(lpn) | Content::Transaction(_, lpn) => {
+        // Emptying the block replaces a lost page.
+        let read = self.read_if_kept(page)?;
+        let owner = match read.as_ref().map(|(oob, _)| oob.content) {
+            Some(Content::Data(lpn) | Content::Transaction(_, lpn)) => {
                 Some((lpn, self.owner(lpn, page)?))
             }
             _ => None,
         };
-        let Some((lpn, owner)) = owner.filter(|(lpn, owner)| self.may_be_copied(*owner, *lpn))
-        else {
+        let owner = owner.filter(|(lpn, owner)| self.may_be_copied(*owner, *lpn));
+        let (Some((lpn, owner)), Some((oob, data))) = (owner, read) else {
             let begun = self.ahead.begun[from as usize].as_mut();
             begun.into_iter().for_each(|begun| begun.is_stuck = true);
             return Ok(true);
         };
-        let (copy, _) = self.append(Stream::Copies, owner.content(lpn), data)?;
+        let content = owner.content(lpn);
+        let (copy, _) = self.append_kept(Stream::Copies, content, oob.kept, data)?;
         self.blocks.mark_valid(copy);
         self.moved(owner, lpn, page, copy);
         self.statistics.gc_copies += 1;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::blocks::{State, Wanted};
 use super::flaw::Flaw;
-use super::oob::{Content, Oob};
+use super::oob::{Content, Kept, Oob};
 use super::streams::Stream;
 use super::{Ftl, FtlError};
 use crate::nand::{BlockNo, NandError, Ppn};
@@ -16,6 +16,17 @@ impl Ftl {
         &mut self,
         stream: Stream,
         content: Content,
+        data: Arc<[u8]>,
+    ) -> Result<(Ppn, u64), FtlError> {
+        self.append_kept(stream, content, Kept::Whole, data)
+    }
+
+    /// The same, with or without its content.
+    pub(super) fn append_kept(
+        &mut self,
+        stream: Stream,
+        content: Content,
+        kept: Kept,
         data: Arc<[u8]>,
     ) -> Result<(Ppn, u64), FtlError> {
         let data_crc = crc32c::crc32c(&data);
@@ -30,6 +41,7 @@ impl Ftl {
             let sequence = self.next_sequence();
             let oob = Oob {
                 content,
+                kept,
                 sequence,
                 erases: self.blocks.erases(block),
                 data_crc,
@@ -44,7 +56,8 @@ impl Ftl {
                     self.since_checkpoint += 1;
                     self.statistics.multi_plane += u64::from(joins);
                     // Another page that is programmed together with it may have to be waited for.
-                    let is_copy = stream == Stream::Copies && !joins;
+                    // The original of a lost page cannot stand in for it.
+                    let is_copy = stream == Stream::Copies && !joins && kept == Kept::Whole;
                     self.copying[die as usize] = is_copy && !self.counts_by_entry(content);
                     return Ok((ppn, sequence));
                 }

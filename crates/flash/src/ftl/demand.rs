@@ -134,7 +134,12 @@ impl Ftl {
         let written_back = cached.and_then(|cached| cached.written_back.get(&number));
         let piece = written_back.unwrap_or(&self.map.pieces[number as usize]);
         if let Some(ppn) = piece.ppn {
-            self.read_meta(ppn, super::Content::Map(number))?;
+            let read = self.read_meta(ppn, super::Content::Map(number));
+            // The model itself has the entries of a lost piece.
+            match read {
+                Err(error) if !self.is_bit_error(&error) => return Err(error),
+                _ => {}
+            }
             self.statistics.map_reads += 1;
         }
         Ok(())

@@ -52,6 +52,11 @@ pub enum FtlError {
         /// The expected content.
         expected: String,
     },
+    /// Bit errors took a page's content. Reads fail until the page is written or trimmed.
+    Lost {
+        /// The page.
+        page: Lpn,
+    },
     /// Such a device is not possible.
     Config(String),
 }
@@ -63,6 +68,14 @@ impl From<NandError> for FtlError {
 }
 
 impl FtlError {
+    /// Whether a page has more bit errors than can be corrected.
+    pub fn is_lost(&self) -> bool {
+        matches!(
+            self,
+            Self::Lost { .. } | Self::Nand(NandError::Uncorrectable(_))
+        )
+    }
+
     /// Whether the cause is that the power went.
     pub fn is_power_off(&self) -> bool {
         *self == Self::Nand(NandError::PowerOff)
@@ -96,6 +109,11 @@ impl fmt::Display for FtlError {
             Self::Corrupt { page, expected } => {
                 write!(f, "physical page {} does not hold {expected}", page.0)
             }
+            Self::Lost { page } => write!(
+                f,
+                "logical page {} was lost to bit errors: write or trim it",
+                page.0
+            ),
             Self::Config(message) => write!(f, "there can be no such device: {message}"),
         }
     }

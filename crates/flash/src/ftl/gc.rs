@@ -25,6 +25,7 @@
 use super::blocks::State;
 use super::checkpoint::TablePages;
 use super::flaw::Flaw;
+use super::lost::Moving;
 use super::oob::Content;
 use super::streams::Stream;
 use super::victim::CollectsBy;
@@ -94,12 +95,16 @@ impl Ftl {
         let die = self.nand.geometry().die_of(block);
         let pages = self.blocks.valid_pages(block);
         for (at, ppn) in (1..).zip(pages.iter().copied()) {
-            let (oob, data) = self.read_page(ppn)?;
+            let Moving {
+                content,
+                kept,
+                data,
+            } = self.read_to_move(ppn)?;
             // While this one goes to another die.
             if let Some(next) = pages.get(at) {
                 self.nand.load(*next);
             }
-            match oob.content {
+            match content {
                 // An older version of it may be here, too.
                 Content::Map(piece) if pieces.contains(&piece) => {}
                 Content::Map(piece) => pieces.push(piece),
@@ -111,13 +116,13 @@ impl Ftl {
                         continue;
                     }
                     self.streams.seek(stream, |to, _| to != die);
-                    let (copy, _) = self.append(stream, owner.content(lpn), data)?;
+                    let (copy, _) = self.append_kept(stream, owner.content(lpn), kept, data)?;
                     self.blocks.mark_valid(copy);
                     self.moved(owner, lpn, ppn, copy);
                     copies += 1;
                 }
             }
-            has_meta |= oob.content.is_meta();
+            has_meta |= content.is_meta();
         }
         if has_meta {
             // Bookkeeping is not copied, but written again from memory.

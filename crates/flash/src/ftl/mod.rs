@@ -11,6 +11,7 @@
 //! victim      which block garbage collection empties
 //! padding     completes paired pages
 //! scrub       moves blocks before their bit errors are too many
+//! lost        pages that had too many
 //! ahead       collects garbage while dies would only wait
 //! checkpoint  pieces of the map and the root to flash
 //! recovery    everything back from flash
@@ -48,6 +49,7 @@ mod demand;
 mod error;
 pub(crate) mod flaw;
 mod gc;
+mod lost;
 mod map;
 pub(crate) mod oob;
 mod padding;
@@ -67,8 +69,10 @@ use ahead::Ahead;
 use blocks::Blocks;
 use config::Limits;
 use flaw::Flaw;
+#[cfg(test)]
+pub(crate) use lost::LostPage;
 use map::Map;
-use oob::{Content, Oob};
+use oob::{Content, Kept, Oob};
 use scrub::Disturbed;
 use streams::{Stream, Streams};
 
@@ -123,6 +127,9 @@ pub struct Ftl {
     pub(crate) statistics: Statistics,
     /// Pages that the NAND had programmed when the device was opened.
     programs_before: u64,
+    /// Pages that were found lost, until the model takes note.
+    #[cfg(test)]
+    pub(crate) lost: Vec<LostPage>,
     #[cfg(test)]
     pub(crate) flaw: Option<Flaw>,
 }
@@ -316,6 +323,9 @@ impl Ftl {
             return Ok(vec![0; self.page_bytes() as usize].into());
         };
         let (oob, data) = self.read_page(ppn)?;
+        if oob.kept == Kept::Lost {
+            return Err(FtlError::Lost { page: lpn });
+        }
         match oob.content {
             Content::Data(found) | Content::Transaction(_, found) if found == lpn => Ok(data),
             _ => Err(FtlError::Corrupt {

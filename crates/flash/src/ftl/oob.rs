@@ -5,7 +5,8 @@
 //! | offset | bytes | what |
 //! | --- | --- | --- |
 //! | 0 | 1 | kind: 1 data, 2 data of a transaction, 3 a piece of the page map, 4 a piece of the X-L2P table, 5 root, 6 padding |
-//! | 1 | 3 | zero |
+//! | 1 | 1 | 0, or 1 if the page's content was lost to bit errors: reads of it fail |
+//! | 2 | 2 | zero |
 //! | 4 | 4 | logical page; of a piece, its number; of the root, 0 |
 //! | 8 | 8 | sequence number: every page that the controller programs has the next one |
 //! | 16 | 8 | transaction; 0 for every kind but 2 |
@@ -42,10 +43,20 @@ impl Content {
     }
 }
 
+/// Whether a page has its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// Yes.
+    Whole,
+    /// No: it stands for a page that could not be read any more.
+    Lost,
+}
+
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Oob {
     pub(crate) content: Content,
+    pub(crate) kept: Kept,
     pub(crate) sequence: u64,
     pub(crate) erases: u32,
     pub(crate) data_crc: u32,
@@ -63,6 +74,7 @@ impl Oob {
         };
         let mut bytes = [0; OOB_BYTES];
         bytes[0] = kind;
+        bytes[1] = u8::from(self.kept == Kept::Lost);
         bytes[4..8].copy_from_slice(&number.to_be_bytes());
         bytes[8..16].copy_from_slice(&self.sequence.to_be_bytes());
         bytes[16..24].copy_from_slice(&transaction.to_be_bytes());
@@ -88,8 +100,14 @@ impl Oob {
             6 => Content::Padding,
             _ => return None,
         };
+        let kept = match bytes[1] {
+            0 => Kept::Whole,
+            1 => Kept::Lost,
+            _ => return None,
+        };
         Some(Self {
             content,
+            kept,
             sequence: be64(bytes, 8),
             erases: be32(bytes, 24),
             data_crc: be32(bytes, 28),
@@ -125,8 +143,13 @@ mod tests {
             Content::Root,
             Content::Padding,
         ] {
+            let kept = match content {
+                Content::Data(_) => Kept::Lost,
+                _ => Kept::Whole,
+            };
             let oob = Oob {
                 content,
+                kept,
                 sequence: 1 << 50,
                 erases: 3000,
                 data_crc: 0xDEAD_BEEF,

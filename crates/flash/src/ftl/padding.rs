@@ -15,7 +15,7 @@
 
 use super::blocks::State;
 use super::flaw::Flaw;
-use super::oob::{Content, Oob};
+use super::oob::{Content, Kept, Oob};
 use super::{Ftl, FtlError};
 use crate::nand::NandError;
 
@@ -48,6 +48,7 @@ impl Ftl {
         let block = self.nand.geometry().block_of(ppn);
         let oob = Oob {
             content: Content::Padding,
+            kept: Kept::Whole,
             sequence: self.next_sequence(),
             erases: self.blocks.erases(block),
             data_crc: crc32c::crc32c(&data),

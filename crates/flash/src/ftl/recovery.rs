@@ -115,6 +115,8 @@ impl Ftl {
             ahead: Ahead::new(geometry.dies()),
             copying: vec![false; geometry.dies() as usize],
             disturbed: Disturbed::new(geometry.blocks()),
+            #[cfg(test)]
+            lost: Vec::new(),
             statistics: Statistics::default(),
             programs_before: nand.operations().programs,
             nand,
@@ -157,7 +159,7 @@ impl Ftl {
     /// The out-of-band area of a page. Without bit errors only a power cut makes a page unreadable,
     /// and then it is the last one of its block.
     fn look(&mut self, ppn: Ppn) -> Result<Seen, FtlError> {
-        let expects_errors = self.config.scrub.expects_errors();
+        let expects_errors = self.nand.has_bit_errors();
         let seen = match self.nand.read_oob(ppn) {
             Ok(bytes) => {
                 let oob = bytes.and_then(|bytes| Oob::decode(&bytes));

@@ -9,9 +9,8 @@
 //! Counts of reads are in memory. A power cut forgets them; then the first rule is left, and
 //! recovery reads of every block. So the first command that writes after a cut refreshes blocks.
 //!
-//! A device whose power goes after every few operations has no time for that, and loses pages. If
-//! the out-of-band area of a page cannot be read, recovery does not know of it: the logical page
-//! may come back in an older version. It finds all other pages of the block.
+//! A device whose power goes after every few operations has no time for that, and loses pages
+//! ([`super::lost`]). It finds all other pages of the block.
 
 use std::collections::BTreeSet;
 
@@ -49,13 +48,6 @@ impl Disturbed {
     pub(super) fn is_new(&mut self, block: BlockNo) {
         self.reads[block.0 as usize] = 0;
         self.due.remove(&block);
-    }
-}
-
-impl Scrub {
-    /// Whether pages may be unreadable that no power cut has interrupted.
-    pub(super) fn expects_errors(self) -> bool {
-        self != Self::default()
     }
 }
 
@@ -102,9 +94,9 @@ impl Ftl {
 mod tests {
     use super::Scrub;
     use crate::ftl::flaw::Flaw;
-    use crate::ftl::{Config, Ftl, FtlError, Lpn};
+    use crate::ftl::{Config, Ftl, FtlError, Lpn, Tid};
     use crate::nand::timing::Timing;
-    use crate::nand::{BitErrors, Geometry, Nand, NandError};
+    use crate::nand::{BitErrors, Geometry, Nand};
 
     /// Reads alone make bits wrong: pages cannot be read after some 3,300 of them at the earliest.
     const BY_READS: BitErrors = BitErrors {
@@ -172,7 +164,7 @@ mod tests {
         };
         let made = |percent| ftl_with(Scrub { percent, reads: 0 }, by_days, 1e6);
         let lost = read_all(&mut made(0));
-        let is_lost = matches!(lost, Err(FtlError::Nand(NandError::Uncorrectable(_))));
+        let is_lost = lost.as_ref().is_err_and(FtlError::is_lost);
         assert!(is_lost, "{lost:?}");
         let mut moved = made(30);
         read_all(&mut moved).unwrap();
@@ -215,7 +207,7 @@ mod tests {
     #[test]
     fn without_scrubbing_a_page_that_is_read_too_often_is_lost() {
         let lost = read_on(&mut ftl(Scrub::default()));
-        let is_lost = matches!(lost, Err(FtlError::Nand(NandError::Uncorrectable(_))));
+        let is_lost = lost.as_ref().is_err_and(FtlError::is_lost);
         assert!(is_lost, "{lost:?}");
     }
 
@@ -287,5 +279,84 @@ mod tests {
             assert!(s.scrub_copies > 0);
             assert_eq!(s.programs(), ftl.nand().operations().programs);
         }
+    }
+
+    /// Pages of 1 KiB that lose their content with time: some of them in 100 days.
+    fn aged(percent: u32, written: u32) -> Ftl {
+        let geometry = Geometry {
+            page_bytes: 1024,
+            pages_per_block: 16,
+            ..Geometry::openssd(256)
+        };
+        let config = Config {
+            table_capacity: 40,
+            scrub: Scrub { percent, reads: 0 },
+            wear_gap: 2,
+            ..Config::new(400)
+        };
+        let errors = BitErrors {
+            per_read: 0.0,
+            per_day: 40_000.0,
+            ..BY_READS
+        };
+        let nand = Nand::new(geometry, Timing::built_in("emmc").unwrap()).unwrap();
+        let (mut ftl, _) = Ftl::open(nand.with_bit_errors(errors), config).unwrap();
+        (0..written).for_each(|lpn| ftl.write(Lpn(lpn), &[7; 1024]).unwrap());
+        ftl.flush().unwrap();
+        ftl.nand_mut().pass(100 * 86_400_000_000_000);
+        ftl
+    }
+
+    fn readable(ftl: &mut Ftl, pages: std::ops::Range<u32>) -> Vec<u32> {
+        pages.filter(|lpn| ftl.read(Lpn(*lpn)).is_ok()).collect()
+    }
+
+    #[test]
+    fn recovery_finds_all_readable_pages_without_scrubbing_too() {
+        for percent in [30, 0] {
+            let mut ftl = aged(percent, 400);
+            let good = readable(&mut ftl, 0..400);
+            assert!((200..400).contains(&good.len()), "{}", good.len());
+            let config = *ftl.config();
+            let (mut ftl, _) = Ftl::open(ftl.into_nand(), config).unwrap();
+            let mut pages = good.iter().map(|lpn| ftl.read(Lpn(*lpn)));
+            assert!(pages.all(|page| page.is_ok_and(|page| *page == [7; 1024])));
+        }
+    }
+
+    #[test]
+    fn a_lost_page_ends_no_other_and_is_an_error_until_it_is_written_or_trimmed() {
+        let mut ftl = aged(30, 100);
+        let good = readable(&mut ftl, 0..100);
+        let lost: Vec<u32> = (0..100).filter(|lpn| !good.contains(lpn)).collect();
+        assert!((9..60).contains(&lost.len()), "{lost:?}");
+        let (rewritten, rest) = lost.split_at(3);
+        let (trimmed, left) = rest.split_at(3);
+        (200..300).for_each(|lpn| ftl.write(Lpn(lpn), &[8; 1024]).unwrap());
+        let write = |ftl: &mut Ftl, lpn: u32| ftl.write(Lpn(lpn), &[9; 1024]).unwrap();
+        rewritten.iter().for_each(|lpn| write(&mut ftl, *lpn));
+        trimmed.iter().for_each(|lpn| ftl.trim(Lpn(*lpn)).unwrap());
+        ftl.write_in(Tid(1), Lpn(399), &[9; 1024]).unwrap();
+        ftl.commit(Tid(1)).unwrap();
+        ftl.flush().unwrap();
+        let look = |ftl: &mut Ftl| {
+            let mut is = |lpn: &u32, byte| ftl.read(Lpn(*lpn)).is_ok_and(|page| page[0] == byte);
+            assert!(good.iter().all(|lpn| is(lpn, 7)));
+            assert!((200..300).all(|lpn| is(&lpn, 8)));
+            assert!(rewritten.iter().chain([&399]).all(|lpn| is(lpn, 9)));
+            assert!(trimmed.iter().all(|lpn| is(lpn, 0)));
+            assert!(left.iter().all(|lpn| ftl.read(Lpn(*lpn)).is_err()));
+        };
+        look(&mut ftl);
+        // Neither after a power cut nor when garbage collection has moved them again.
+        let config = *ftl.config();
+        let (mut ftl, _) = Ftl::open(ftl.into_nand(), config).unwrap();
+        look(&mut ftl);
+        (0..30_000).for_each(|n| ftl.write(Lpn(300 + n % 99), &[5; 1024]).unwrap());
+        assert!(ftl.statistics().wear_copies > 100);
+        ftl.flush().unwrap();
+        look(&mut ftl);
+        let (mut ftl, _) = Ftl::open(ftl.into_nand(), config).unwrap();
+        look(&mut ftl);
     }
 }

@@ -138,6 +138,11 @@ impl Nand {
         }
     }
 
+    /// Whether pages have bit errors.
+    pub fn has_bit_errors(&self) -> bool {
+        self.bit_errors.is_some()
+    }
+
     /// The same device with paired pages.
     ///
     /// # Errors

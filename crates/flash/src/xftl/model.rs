@@ -5,11 +5,13 @@
 //! version, so that no page can be confused with another.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::make::Make;
+use crate::ftl::oob::Content;
 use crate::ftl::{Ftl, FtlError, Lpn, Tid};
 use crate::nand::timing::Timing;
-use crate::nand::{BlockNo, Nand, Ppn};
+use crate::nand::{BlockNo, Nand, NandError, Ppn};
 use crate::queue::{Order, Queue};
 use crate::random::Random;
 
@@ -43,6 +45,8 @@ pub(super) struct Counts {
     pub(super) collected: u64,
     /// Devices that had too little time to move blocks, and lost a page to bit errors.
     pub(super) lost: u64,
+    /// Pages that such devices have marked as lost, and gone on.
+    pub(super) marked_lost: u64,
     /// Blocks moved because of bit errors.
     pub(super) scrubbed: u64,
     /// Pages that complete pairs.
@@ -70,7 +74,14 @@ pub(super) struct Pair {
     closed: Option<Nand>,
     /// Whether an error of the device ends its life: a worn-out one is replaced.
     pub(super) is_worn_out: bool,
+    /// Whether it has too little time to move blocks, so that it may lose pages.
+    pub(super) may_lose: bool,
+    /// Whether a page that is marked as lost could be read: no bit errors explain that.
+    pub(super) has_invented: bool,
 }
+
+/// The version of a page that was lost to bit errors: reads of it fail.
+const LOST: u64 = u64::MAX;
 
 /// A broken rule.
 pub(super) type Violation = String;
@@ -111,6 +122,8 @@ impl Pair {
             before_cut: Vec::new(),
             closed: None,
             is_worn_out: false,
+            may_lose: false,
+            has_invented: false,
         })
     }
 
@@ -195,6 +208,7 @@ impl Pair {
         done: Result<T, FtlError>,
         what: &str,
     ) -> Result<Option<T>, Violation> {
+        self.take_lost()?;
         match done {
             Ok(done) => Ok(Some(done)),
             Err(error) if error.is_power_off() => Ok(None),
@@ -203,6 +217,62 @@ impl Pair {
                 Ok(None)
             }
             Err(error) => Err(format!("{what}: {error}")),
+        }
+    }
+
+    /// The device has marked pages as lost before it did a command.
+    fn take_lost(&mut self) -> Result<(), Violation> {
+        let lost = match &mut self.device {
+            Some(device) => std::mem::take(&mut device.lost),
+            None => return Ok(()),
+        };
+        for page in lost {
+            if !page.is_true || !self.may_lose {
+                return Err(format!("a page was lost: {page:?}"));
+            }
+            self.counts.marked_lost += 1;
+            match page.content {
+                Content::Data(lpn) => {
+                    let versions = &mut self.pages[lpn.0 as usize].versions;
+                    // The version before a trim may come back.
+                    let at = versions.len() - usize::from(page.is_trimmed);
+                    versions.insert(at, LOST);
+                }
+                Content::Transaction(tid, lpn) => {
+                    self.active.entry(tid).or_default().insert(lpn, LOST);
+                }
+                // Memory has it.
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that a read found a version.
+    fn check_read(
+        &mut self,
+        lpn: Lpn,
+        read: Result<Arc<[u8]>, FtlError>,
+        version: u64,
+    ) -> Result<(), Violation> {
+        match read {
+            Err(FtlError::Lost { page }) if page == lpn && version == LOST => Ok(()),
+            // It is not marked yet.
+            Err(FtlError::Nand(NandError::Uncorrectable(ppn)))
+                if self.may_lose && self.device()?.nand().is_lost(ppn, 0) =>
+            {
+                Ok(())
+            }
+            Ok(_) if version == LOST => {
+                self.has_invented = true;
+                Err(format!("page {} is lost, and can be read", lpn.0))
+            }
+            read => match self.outcome(read, "read")? {
+                Some(found) if *found != *self.bytes(lpn, version) => {
+                    Err(format!("page {} is not version {version}", lpn.0))
+                }
+                _ => Ok(()),
+            },
         }
     }
 
@@ -335,11 +405,7 @@ impl Pair {
         let outside = self.device()?.read(lpn);
         let inside = self.device()?.read_in(tid, lpn);
         for (read, version) in [(outside, committed), (inside, own.unwrap_or(committed))] {
-            if let Some(found) = self.outcome(read, "read")?
-                && *found != *self.bytes(lpn, version)
-            {
-                return Err(format!("page {} is not version {version}", lpn.0));
-            }
+            self.check_read(lpn, read, version)?;
         }
         Ok(!self.is_off())
     }
@@ -350,6 +416,12 @@ impl Pair {
             self.check_valid()?;
             for page in &mut self.pages {
                 page.versions = vec![page.current()];
+            }
+            let pages = (0..).zip(&self.pages);
+            let lost = pages.filter(|(_, page)| page.current() == LOST);
+            for lpn in lost.map(|(lpn, _)| Lpn(lpn)).collect::<Vec<_>>() {
+                let read = self.device()?.read(lpn);
+                self.check_read(lpn, read, LOST)?;
             }
         }
         Ok(!self.is_off())
@@ -517,9 +589,15 @@ impl Pair {
         for number in 0..self.pages.len() {
             let lpn = Lpn(number as u32);
             let read = self.device()?.read(lpn);
-            let bytes = read.map_err(|error| format!("page {number} after a cut: {error}"))?;
             let mut versions: Vec<u64> = self.pages[number].versions.clone();
             versions.extend(in_doubt.get(&lpn));
+            let is_lost = read.as_ref().is_err_and(FtlError::is_lost);
+            if is_lost && versions.contains(&LOST) {
+                found.push((lpn, LOST));
+                continue;
+            }
+            let bytes = read.map_err(|error| format!("page {number} after a cut: {error}"))?;
+            versions.retain(|version| *version != LOST);
             let version = versions
                 .iter()
                 .rev()

@@ -79,6 +79,13 @@ impl Table {
         self.active.get(&lpn).map(|entry| (entry.tid, entry.ppn))
     }
 
+    /// The active transaction and the logical page that a physical page belongs to.
+    pub(crate) fn active_at(&self, ppn: Ppn) -> Option<(Tid, Lpn)> {
+        let mut active = self.active.iter();
+        let found = active.find(|(_, entry)| entry.ppn == Some(ppn));
+        found.map(|(lpn, entry)| (entry.tid, *lpn))
+    }
+
     /// A transaction has written or trimmed a logical page. Returns its previous entry for the
     /// page.
     pub(crate) fn set_active(&mut self, tid: Tid, lpn: Lpn, ppn: Option<Ppn>) -> Option<Ppn> {

@@ -32,11 +32,12 @@ fn live(make: Make, seed: u64, operations: u64) -> Result<Counts, (Violation, Bo
     let mut pair = Pair::new(make, random.next()).map_err(|error| (error, Box::default()))?;
     // Some lives have almost no cut, so that the device fills up; most have many.
     let between = [12, 30, 90, 700][random.below(4)];
+    pair.may_lose = !make.has_time(between);
     let lived = live_on(&mut pair, &mut random, operations, between);
     pair.counts.worn_out = u64::from(pair.is_worn_out);
     match lived {
         Ok(()) => Ok(pair.counts),
-        Err(_) if !make.has_time(between) && pair.has_lost_a_page() => {
+        Err(_) if pair.may_lose && !pair.has_invented && pair.has_lost_a_page() => {
             pair.counts.lost = 1;
             Ok(pair.counts)
         }
@@ -80,6 +81,7 @@ fn add(total: &mut Counts, life: Counts) {
     total.devices += life.devices;
     total.collected += life.collected;
     total.lost += life.lost;
+    total.marked_lost += life.marked_lost;
     total.scrubbed += life.scrubbed;
     total.padded += life.padded;
     total.written_back += life.written_back;
@@ -155,6 +157,26 @@ fn show(flaw: Flaw, seed: u64) -> Option<(u64, Violation)> {
         }
     }
     None
+}
+
+/// They lose pages where the power goes often.
+#[test]
+fn devices_with_many_bit_errors_are_their_model() {
+    let mut random = Random::new(seed());
+    let mut total = Counts::default();
+    while total.operations < OPERATIONS {
+        let make = Make::random(&mut random);
+        if !shows(Flaw::NoScrub, &make) {
+            continue;
+        }
+        let seed = random.next();
+        match live(make, seed, LIFE) {
+            Ok(life) => add(&mut total, life),
+            Err((violation, counts)) => panic!("{violation}\n{make:?}\nseed {seed}, {counts:?}"),
+        }
+    }
+    println!("{total:?}");
+    assert!(total.marked_lost > 0, "{total:?}");
 }
 
 /// The test finds the absence of every rule. A seed other than 1 showed its flaw sooner when it was

@@ -41,7 +41,7 @@ impl Filesystem for Mounted {
 
     fn setattr(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _mode: Option<u32>,
         _uid: Option<u32>,
@@ -59,7 +59,7 @@ impl Filesystem for Mounted {
     ) {
         let mut state = self.0.state();
         let done = match size {
-            Some(size) => state.on(|files| files.truncate(file_of(ino.0)?, size)),
+            Some(size) => state.truncate(req.pid(), ino, size),
             None => Ok(()),
         };
         match done.and_then(|()| state.attributes(ino)) {
@@ -138,7 +138,7 @@ impl Filesystem for Mounted {
 
     fn write(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -148,11 +148,7 @@ impl Filesystem for Mounted {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let mut state = self.0.state();
-        let written = state
-            .check_handle(fh)
-            .and_then(|()| state.on(|files| files.write(file_of(ino.0)?, offset, data)));
-        match written {
+        match self.0.state().write(req.pid(), ino, fh, offset, data) {
             Ok(()) => reply.written(data.len() as u32),
             Err(error) => reply.error(error),
         }
