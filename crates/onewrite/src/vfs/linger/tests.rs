@@ -11,7 +11,7 @@ use crate::wal::PageSize;
 #[test]
 fn a_connection_of_our_own_ends_nothing_of_another_sqlite() {
     drop(rusqlite::Connection::open_in_memory().expect("a SQLite"));
-    crate::register().expect("the VFS onewrite");
+    crate::vfs::register(false).expect("the VFS onewrite");
     let host = host::get().expect("its host");
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("db-onewrite");
