@@ -196,7 +196,10 @@ fn a_reader_costs_no_flush_and_a_writer_one() {
         // A log of an eighth of this need not grow below, which would be two flushes.
         let large = open(&path);
         sql(&large, "PRAGMA onewrite_reserve_bytes=24");
-        sql(&large, "CREATE TABLE large AS SELECT zeroblob(4 << 20) AS x");
+        sql(
+            &large,
+            "CREATE TABLE large AS SELECT zeroblob(4 << 20) AS x",
+        );
         drop(large);
         lingering(&path, mode);
         let begun = open_to_linger(&path);
