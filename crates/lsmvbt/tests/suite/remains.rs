@@ -1,4 +1,4 @@
-//! What crashes and full catalog pages leave behind: it is freed, or stays out of everybody's way.
+//! Pages that crashes and full catalog pages leave behind are freed, or do no harm.
 
 use lsmvbt::{Db, Durability, MemoryFile, Options, PAGE_SIZE, PowerCut, Torn, TreeId, TreeKind};
 
