@@ -155,7 +155,7 @@ impl FreeMap {
             let word = self.bits.get((page / 64) as usize).copied().unwrap_or(0);
             if word == 0 && page.is_multiple_of(64) {
                 (start, found) = (None, 0);
-                page += 64;
+                page = page.saturating_add(64);
                 continue;
             }
             if self.contains(page) {
@@ -164,7 +164,7 @@ impl FreeMap {
             } else if !is_fixed(page) {
                 (start, found) = (None, 0);
             }
-            page += 1;
+            page = page.saturating_add(1);
         }
         start.unwrap_or(self.hwm)
     }
