@@ -4,8 +4,8 @@
 //!
 //! It has two bounds: [`MAX_BYTES`] for each open log, and [`PROCESS_BYTES`] for all logs of the
 //! process. Memory is taken in slabs of 64 KiB as frames arrive, because the allocator would ask
-//! the kernel for every single page. A frame number maps to one slot, or to one of [`WAYS`] slots
-//! where pages are so large that a log has less than [`MAX_FRAMES`]. The newest frames win, but there
+//! the kernel for every single page. A frame number maps to one slot, or to one of `WAYS` slots
+//! where pages are so large that a log has less than `MAX_FRAMES`. The newest frames win, but there
 //! they leave the slots to frames that the next differences may refer to, except one. When the process has
 //! all of its slabs, a log takes one of any log that was not used for some time.
 //!
