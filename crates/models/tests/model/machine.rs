@@ -194,7 +194,7 @@ impl Machine {
         let directory = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
         let path = directory.path().join("db-onewrite");
         let page = PageSize::new(PAGE_BYTES).expect("a page size");
-        let log = Log::create(&open(&path, page), Layout::Page4k, u64::MAX).expect("a log");
+        let log = Log::create(&open(&path, page), Layout::Page4k).expect("a log");
         let header = generation(0);
         let index = Index {
             header,

@@ -501,7 +501,7 @@ mod tests {
             direct: DirectIo::Never,
             patience: &crate::storage::Short,
         };
-        let log = Log::create(&open, Layout::Packed, 0).expect("a log");
+        let log = Log::create(&open, Layout::Packed).expect("a log");
         let log = Arc::new(SharedLog::from(log));
         let until = (Salts([1; 8]), FrameNo(7));
         assert!(log.group_commit.lead_or_follow(until), "nobody else leads");

@@ -28,7 +28,6 @@ pub mod turns;
 
 mod delay;
 mod floor;
-mod growth;
 mod partial_frame;
 mod read;
 mod run;
@@ -362,6 +361,13 @@ impl Writer {
         match self.log.packed() {
             Some(_) => self.laid_out.end,
             None => self.log.geometry().end_of(self.run.last()),
+        }
+    }
+
+    fn prepare_ahead(&self) {
+        if self.log.is_running_low(self.end_of_run()) {
+            let log = Arc::clone(&self.log);
+            self.log.in_background(move || log.prepare_next_chunk());
         }
     }
 

@@ -232,7 +232,7 @@ mod tests {
 
     fn log(directory: &Path) -> Log {
         let path = path_in(directory);
-        Log::create(&opening(&path), Layout::Packed, 0).expect("a log")
+        Log::create(&opening(&path), Layout::Packed).expect("a log")
     }
 
     fn opening(path: &Path) -> OpenLog<'_> {

@@ -33,8 +33,8 @@ use std::time::Duration;
 use crate::mode::{InitPolicy, JournalMode, SyncPolicy};
 use crate::storage::pace::{KnownPace, Pace, Way};
 use crate::storage::{
-    Access, AlignedBuf, Durability, Init, LockByte, LockKind, LogFile, Patience, Reserve,
-    StorageError, try_within,
+    AlignedBuf, Durability, Init, LockByte, LockKind, LogFile, Patience, Reserve, StorageError,
+    try_within,
 };
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard};
@@ -338,30 +338,6 @@ impl Log {
         // The commit that needs the space meets a failure again and reports it, or finds the
         // poison.
         let _ = self.made_ready(space.prepare_next(&self.file, &self.geometry, self.init()));
-    }
-
-    /// In SQLite's own log: adds zeros in the page cache behind the frames up to byte `end`, if few
-    /// blocks are left. Under SQLite's write lock. Returns whether [`Log::flush_growth`] must follow
-    /// in a separate thread, or else [`Log::leave_growth`].
-    pub fn grow_ahead(&self, end: u64) -> bool {
-        // If it fails, the commit that needs the space meets the failure again and reports it.
-        self.id.is_none()
-            && self.file.access() == Access::ReadWrite
-            && self.poisoned().is_none()
-            && self.init() != Init::Unwritten
-            && (self.space.grow_in_cache(&self.file, &self.geometry, end)).unwrap_or(false)
-    }
-
-    /// See [`Log::grow_ahead`].
-    pub fn flush_growth(&self) {
-        // A failed flush may have lost commits that wait for theirs. Those meet the failure as well,
-        // because it is reported to each descriptor.
-        let _ = self.made_ready(self.space.flush_growth(&self.file));
-    }
-
-    /// See [`Log::grow_ahead`].
-    pub fn leave_growth(&self) {
-        self.space.leave_growth();
     }
 
     /// Writes frames beyond the ready blocks. Excludes the preparation of the same blocks.

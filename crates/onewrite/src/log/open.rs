@@ -94,11 +94,11 @@ impl Log {
 
     /// Makes the empty log of a database that is about to be guarded, under an EXCLUSIVE lock on
     /// the database. When this returns, the log, its first blocks and its directory entry are
-    /// durable. The database's size in bytes decides how many blocks those are.
+    /// durable.
     ///
     /// # Errors
     /// The layout cannot carry the page size; no space; an I/O error.
-    pub fn create(open: &OpenLog<'_>, layout: Layout, database: u64) -> Result<Log, LogError> {
+    pub fn create(open: &OpenLog<'_>, layout: Layout) -> Result<Log, LogError> {
         let file = LogFile::open(
             open.path,
             Create::IfMissing(open.new_file),
@@ -122,12 +122,7 @@ impl Log {
         log.join(open)?;
         log.write_header(&header, Durability::None)?;
         // From here on the header block counts as ready; the rest of the first chunk follows.
-        // In `gathered` the region begins behind a whole chunk.
-        let database = match layout {
-            Layout::Gathered => u64::MAX,
-            _ => database,
-        };
-        let first = |size| Space::first_end(&log.geometry, size, database);
+        let first = |size| Space::first_end(&log.geometry, size);
         log.initialized(|init| log.space.extend(&log.file, init, open.patience, first))?;
         log.find_pace(remembers)?;
         if log.pace.is_some() {

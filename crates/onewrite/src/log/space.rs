@@ -4,18 +4,13 @@
 //! initialized. It only grows by initialization, or by a write that ends in a flush. A process that
 //! changes it holds the log's extension lock.
 //!
-//! A whole chunk holds [`CHUNK_FRAMES`] frames, more than SQLite's default checkpoint threshold of
-//! 1,000. So a log of one chunk that is checkpointed in time is never extended. When
-//! [`LOW_WATER_FRAMES`] are left, a separate thread prepares the next chunk.
+//! The first chunk holds [`CHUNK_FRAMES`] frames, more than SQLite's default checkpoint threshold
+//! of 1,000. So a log that is checkpointed in time is never extended. When [`LOW_WATER_FRAMES`] are
+//! left, a separate thread prepares the next chunk.
 //!
-//! A new log has an eighth of the database's size, and at least [`LEAST_BYTES`]. The log of a closed
-//! database keeps that, or twice what this process used. Such a small log grows by [`GROWTH`] each
-//! time, up to a whole chunk.
-//!
-//! In SQLite's own log only a connection with SQLite's write lock may change the size, so no thread
-//! can make blocks. There the commit that finds few left adds zeros in the page cache, without I/O,
-//! and a thread flushes them. A flush writes whatever the cache has, so it harms no frame that a
-//! stock connection has put there meanwhile (GR1 of `docs/durability.md`).
+//! The log of a closed database keeps part of that. It is twice what this process used, or an
+//! eighth of the database's size, and at least [`LEAST_BYTES`]. One that has become too small grows
+//! by [`GROWTH`] each time, up to the first chunk.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -34,12 +29,8 @@ const CHUNK_BYTES: u64 = 16 << 20;
 /// The least that the log of a closed database keeps, in bytes and in frames.
 const LEAST_BYTES: u64 = 64 << 10;
 const LEAST_FRAMES: u32 = 4;
-/// The part of the database's size that a new log has, and that of a closed database keeps.
-const DATABASE_PART: u64 = 8;
 /// The factor by which a small log grows that is used more.
 const GROWTH: u64 = 4;
-/// The most by which SQLite's own log grows at once: a flush of a group may come to write it.
-const STEP_BYTES: u64 = 256 << 10;
 /// How many frames before the end the next chunk is prepared.
 const LOW_WATER_FRAMES: u64 = if cfg!(shuttle) { 4 } else { 160 };
 
@@ -79,19 +70,8 @@ pub fn chunk_end(geometry: &Geometry, from: u64) -> u64 {
     in_blocks(geometry, end)
 }
 
-/// The blocks of a log for a database of so many bytes.
-fn new_end(geometry: &Geometry, database: u64) -> u64 {
-    let end = least_end(geometry).max(database / DATABASE_PART);
-    in_blocks(geometry, end.min(chunk_end(geometry, 0)))
-}
-
 fn in_blocks(geometry: &Geometry, bytes: u64) -> u64 {
     bytes.next_multiple_of(geometry.unit().max(4096))
-}
-
-/// Where the next blocks of SQLite's own log end, if it ends at `from`.
-fn step_end(geometry: &Geometry, from: u64) -> u64 {
-    in_blocks(geometry, from + from.clamp(LEAST_BYTES, STEP_BYTES))
 }
 
 /// The size from which a log is used as it is.
@@ -128,76 +108,25 @@ impl Space {
 
     pub fn is_running_low(&self, geometry: &Geometry, end: u64) -> bool {
         self.used.fetch_max(end, Ordering::Relaxed);
-        self.lacks(end + self.low_water(geometry)) && !self.preparing.load(Ordering::Relaxed)
-    }
-
-    /// How many bytes before the end more are prepared. In a small log that is half of it, because the
-    /// thread makes three times as many.
-    fn low_water(&self, geometry: &Geometry) -> u64 {
         let low = (LOW_WATER_FRAMES * geometry.slot_bytes()).min(CHUNK_BYTES / 8);
-        low.min(self.ready.load(Ordering::Relaxed) / 2)
+        let low = low.min(self.ready.load(Ordering::Relaxed) / GROWTH);
+        self.lacks(end + low) && !self.preparing.load(Ordering::Relaxed)
     }
 
     /// The file size for a closed database's log, from the database's size, in bytes.
     pub fn at_rest(&self, geometry: &Geometry, database: u64) -> u64 {
         let used = 2 * self.used.load(Ordering::Relaxed);
-        in_blocks(geometry, new_end(geometry, database).max(used)).min(chunk_end(geometry, 0))
+        let kept = least_end(geometry).max(used).max(database / 8);
+        in_blocks(geometry, kept).min(chunk_end(geometry, 0))
     }
 
-    /// Where the blocks of a new log are to end. They end at `size` now, because the log of a closed
-    /// database already has some. The database has so many bytes.
-    pub fn first_end(geometry: &Geometry, size: u64, database: u64) -> u64 {
+    /// Where the blocks of a new log are to end, if they end at `size` now: the log of a closed
+    /// database already has some.
+    pub fn first_end(geometry: &Geometry, size: u64) -> u64 {
         match size >= least_end(geometry) {
             true => size,
-            false => new_end(geometry, database),
+            false => chunk_end(geometry, 0),
         }
-    }
-
-    fn next_end(&self, geometry: &Geometry, size: u64) -> u64 {
-        match self.excludes {
-            Excludes::Processes => chunk_end(geometry, size),
-            Excludes::Threads => step_end(geometry, size),
-        }
-    }
-
-    /// Adds zeros in the page cache behind the frames up to `end`, if few blocks are left. Returns
-    /// whether a thread is to flush them: [`Space::flush_growth`] or [`Space::leave_growth`]
-    /// follows. The caller has SQLite's write lock.
-    ///
-    /// # Errors
-    /// No space, or an I/O error: the file may have grown by a part.
-    pub fn grow_in_cache(
-        &self,
-        file: &LogFile,
-        geometry: &Geometry,
-        end: u64,
-    ) -> Result<bool, StorageError> {
-        let low = self.low_water(geometry);
-        let is_flushing = self.preparing.load(Ordering::Relaxed);
-        if !self.lacks(end + low) || is_flushing && !self.lacks(end + low / 2) {
-            return Ok(false);
-        }
-        self.locked(file, &Short, || {
-            let size = file.size()?;
-            let next = step_end(geometry, size).max(in_blocks(geometry, end + low / 2));
-            file.extend_in_cache(size..next)
-        })?;
-        Ok(!self.preparing.swap(true, Ordering::AcqRel))
-    }
-
-    /// Makes zeros of [`Space::grow_in_cache`] durable blocks; for a separate thread.
-    ///
-    /// # Errors
-    /// The flush failed.
-    pub fn flush_growth(&self, file: &LogFile) -> Result<(), StorageError> {
-        let flushed = file.flush_setup();
-        self.leave_growth();
-        flushed
-    }
-
-    /// Leaves them to the next flush of a commit.
-    pub fn leave_growth(&self) {
-        self.preparing.store(false, Ordering::Release);
     }
 
     /// Initializes one more chunk, unless another thread or process does so.
@@ -224,8 +153,8 @@ impl Space {
         done
     }
 
-    /// Makes everything up to `end` ready. There is room for a whole chunk, or in SQLite's own log for
-    /// a step: then it makes all of that.
+    /// Makes everything up to `end` ready: a whole chunk if there is room for it, otherwise as much
+    /// as is needed.
     pub fn ensure(
         &self,
         file: &LogFile,
@@ -236,7 +165,7 @@ impl Space {
     ) -> Result<(), StorageError> {
         let chunk = self.extend(file, init, patience, |size| match size >= end {
             true => size,
-            false => self.next_end(geometry, size).max(end),
+            false => chunk_end(geometry, size).max(end),
         });
         match chunk {
             // A flush that found no space has lost earlier writes, and is not retried.

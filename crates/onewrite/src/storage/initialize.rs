@@ -6,14 +6,13 @@
 
 use super::aligned::AlignedBuf;
 use super::error::{Operation, StorageError};
-use super::file::{Durability, LogFile, retry, write_zero};
-use super::observer::{self, Call, Route};
+use super::file::{LogFile, retry, write_zero};
+use super::observer::{self, Call};
 use super::probe::FALLOC_FL_WRITE_ZEROES;
 use rustix::fs::{FallocateFlags, fallocate, fdatasync};
 use rustix::io::{Errno, pwrite};
 use std::fmt;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
 use std::str::FromStr;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -101,40 +100,6 @@ impl LogFile {
         done
     }
 
-    /// Extends the file from its end by zeros in the page cache, without I/O. The caller excludes all
-    /// who might change the size. A flush makes them durable, by whomever.
-    ///
-    /// # Errors
-    /// No space, or an I/O error. The file may have been extended by a part.
-    pub fn extend_in_cache(&self, range: Range<u64>) -> Result<(), StorageError> {
-        self.check_writable(Operation::Initialize)?;
-        let zeros = AlignedBuf::zeroed(PIECE_BYTES);
-        let mut at = range.start;
-        while at < range.end {
-            let left = usize::try_from(range.end - at).unwrap_or(usize::MAX);
-            let bytes = &zeros[..left.min(PIECE_BYTES)];
-            let call = Call::Write {
-                offset: at,
-                bytes,
-                route: Route::Buffered,
-                durability: Durability::None,
-            };
-            observer::before(self.path(), Operation::Initialize, &call)?;
-            self.write_zeros_through(self.buffered_fd(), &(at..at + bytes.len() as u64), &zeros)?;
-            at += bytes.len() as u64;
-        }
-        Ok(())
-    }
-
-    /// Makes all earlier writes durable, by another open file description than that of commits. An
-    /// error of the device is reported once to each, so the flush of a commit reports it, too.
-    ///
-    /// # Errors
-    /// Those of fdatasync(2).
-    pub fn flush_setup(&self) -> Result<(), StorageError> {
-        self.setup_flush()
-    }
-
     fn fill(&self, range: &Range<u64>, init: Init) -> Result<(), StorageError> {
         if range.is_empty() {
             return Ok(());
@@ -173,23 +138,14 @@ impl LogFile {
 
     fn write_zeros(&self, range: &Range<u64>) -> Result<(), StorageError> {
         let zeros = AlignedBuf::zeroed(PIECE_BYTES);
-        let fd = self.setup_fd(|align| {
+        let mut fd = self.setup_fd(|align| {
             let block = u64::from(align.offset);
             range.start.is_multiple_of(block) && range.end.is_multiple_of(block)
         });
-        self.write_zeros_through(fd, range, &zeros)
-    }
-
-    fn write_zeros_through<'a>(
-        &'a self,
-        mut fd: BorrowedFd<'a>,
-        range: &Range<u64>,
-        zeros: &[u8],
-    ) -> Result<(), StorageError> {
         let mut at = range.start;
         while at < range.end {
             let left = usize::try_from(range.end - at).unwrap_or(usize::MAX);
-            let piece = &zeros[..left.min(zeros.len())];
+            let piece = &zeros[..left.min(PIECE_BYTES)];
             match retry(|| pwrite(fd, piece, at)) {
                 Ok(0) => return Err(self.error(Operation::Initialize, Some(at), write_zero())),
                 Ok(n) => {
@@ -208,9 +164,9 @@ impl LogFile {
     /// descriptor was the buffered one.
     fn setup_buffered<'a>(
         &'a self,
-        refused: BorrowedFd<'_>,
+        refused: std::os::fd::BorrowedFd<'_>,
         at: u64,
-    ) -> Result<BorrowedFd<'a>, StorageError> {
+    ) -> Result<std::os::fd::BorrowedFd<'a>, StorageError> {
         use std::os::fd::AsRawFd;
         let buffered = self.buffered_fd();
         if refused.as_raw_fd() == buffered.as_raw_fd() {
@@ -221,8 +177,7 @@ impl LogFile {
 
     fn setup_flush(&self) -> Result<(), StorageError> {
         observer::before(self.path(), Operation::Flush, &Call::Flush)?;
-        let fd = self.locks.fd().unwrap_or(self.buffered_fd());
-        fdatasync(fd).map_err(|e| self.error(Operation::Flush, None, e))?;
+        fdatasync(self.buffered_fd()).map_err(|e| self.error(Operation::Flush, None, e))?;
         self.counters().setup_flushes.fetch_add(1, Relaxed);
         Ok(())
     }

@@ -568,14 +568,12 @@ impl Database {
             .layout_of_new_log(&header, mode, present.as_ref())
             .map_err(|why| LogError::new(ErrorKind::Unsuited, path, why))?;
         let open = self.open_log(path, mode, page_size(&header)?)?;
-        let size =
-            (self.inner.size()).map_err(|code| self.inner_error("read the size of", code))?;
         let log = shared_log(
             &open,
             |_| false,
             || {
                 // Nobody else has the database, and its guard is not written yet.
-                Log::create(&open, layout, size).inspect_err(|_| self.remove_companions())
+                Log::create(&open, layout).inspect_err(|_| self.remove_companions())
             },
         )?;
         let id = log.id().unwrap_or(LogId([0; 8]));

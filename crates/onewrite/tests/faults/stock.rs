@@ -59,7 +59,7 @@ impl Stock {
             direct: DirectIo::Auto,
             patience: &onewrite::storage::Short,
         };
-        let log = Log::create(&open, layout, 0).expect("a log");
+        let log = Log::create(&open, layout).expect("a log");
         let log = Arc::new(SharedLog::from(log));
         let config = CommitConfig::default();
         let header = WalHeader::build(page, 0, Salts(*b"unfinish"));

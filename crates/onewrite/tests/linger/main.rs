@@ -193,14 +193,6 @@ fn a_reader_costs_no_flush_and_a_writer_one() {
     let directory = tempfile::tempdir().expect("a directory");
     for mode in MODES {
         let path = directory.path().join(mode);
-        // A log of an eighth of this need not grow below, which would be two flushes.
-        let large = open(&path);
-        sql(&large, "PRAGMA onewrite_reserve_bytes=24");
-        sql(
-            &large,
-            "CREATE TABLE large AS SELECT zeroblob(4 << 20) AS x",
-        );
-        drop(large);
         lingering(&path, mode);
         let begun = open_to_linger(&path);
         let (before, of_database) = (durable(&status(&begun)), calls(&path));

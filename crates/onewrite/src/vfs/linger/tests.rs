@@ -29,7 +29,7 @@ fn a_connection_of_our_own_ends_nothing_of_another_sqlite() {
         direct: DirectIo::Never,
         patience: &Short,
     };
-    let log = Log::create(&open, Layout::Packed, 0).expect("a log");
+    let log = Log::create(&open, Layout::Packed).expect("a log");
     let served = Served {
         log: Arc::new(SharedLog::from(log)),
         by: Service::Checkpoints,

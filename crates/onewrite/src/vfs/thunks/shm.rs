@@ -129,9 +129,6 @@ fn write_lock(database: &Database, count: c_int, flags: c_int) -> c_int {
 fn write_unlock(database: &Database, count: c_int, flags: c_int) -> c_int {
     let mut ended = SQLITE_OK;
     if database.held.write.replace(false) {
-        if let Some(writer) = database.writer.borrow().as_ref() {
-            writer.grow_ahead();
-        }
         let index = database.inner.index_view();
         database.last_commit.set(index);
         let mut resealed = None;
