@@ -18,6 +18,7 @@ use crate::room;
 use crate::shared::{
     self, AGAIN, CURRENT, DURABLE, EPOCH, HEADER_DURABLE, NEXT, POISON, RING_HEAD,
 };
+use crate::slots::Slots;
 use crate::space::Space;
 use crate::storage::{READERS, Storage};
 use crate::tree::value::Walked;
@@ -460,9 +461,11 @@ impl Core {
         Ok(())
     }
 
-    /// True if a page is free or dies with this transaction.
+    /// True if a page is free, dies with this transaction, or is of the slots: these may have taken free
+    /// pages within the file, which a cache may still have as nodes.
     pub(crate) fn is_free(&self, page: u32) -> bool {
         crate::freemap::is_fixed(page)
+            || Slots::of(&self.header).is_some_and(|slots| slots.contains(page))
             || page >= self.space.map.hwm
             || self.space.map.contains(page)
             || self.txn.as_ref().is_some_and(|t| t.freed.contains(&page))

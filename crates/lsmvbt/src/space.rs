@@ -127,6 +127,7 @@ impl Core {
     pub(crate) fn release_quarantine(&mut self) -> Result<()> {
         let durable = self.load(DURABLE)?;
         self.space.release(durable);
+        self.protect_slots();
         Ok(())
     }
 

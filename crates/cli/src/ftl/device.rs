@@ -235,13 +235,6 @@ impl Shape {
         let (geometry, config) = made.map_err(|error| {
             format!("{error}; give it more --mib, fewer --channels and --ways or a smaller --table")
         })?;
-        if geometry.bytes() > MAX_BYTES {
-            return Err(format!(
-                "a NAND of {} MiB: the most is {} MiB, because memory holds it; give it less --mib or --host-mib",
-                geometry.bytes() >> 20,
-                MAX_BYTES >> 20
-            ));
-        }
         Ok((self.choices.nand(geometry, timing)?, config))
     }
 }
@@ -252,6 +245,15 @@ pub fn create(args: &CreateArgs) -> Outcome {
         return Err(format!("{} exists already", args.file.display()));
     }
     let (mut nand, config) = args.shape.make()?;
+    let bytes = nand.geometry().bytes();
+    if bytes > MAX_BYTES {
+        return Err(format!(
+            "a NAND of {} MiB: a file holds {} MiB at most, because memory holds the same; give it less --mib or \
+             --host-mib",
+            bytes >> 20,
+            MAX_BYTES >> 20
+        ));
+    }
     if args.full > 0 {
         nand = use_up(nand, config, args).map_err(|error| error.to_string())?;
     }

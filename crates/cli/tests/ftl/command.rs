@@ -108,7 +108,7 @@ fn a_device_larger_than_memory_may_be_is_refused_before_it_is_made() {
     ];
     let refused = onewrite("ftl", &[&["create", path(&file)], &shape[..]].concat());
     let said = text(&refused.stderr);
-    assert!(said.contains("the most is 65536 MiB"), "{said}");
+    assert!(said.contains("holds 65536 MiB at most"), "{said}");
     assert!(!file.exists());
 }
 

@@ -21,7 +21,6 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::page::{Ended, Entry, NodeRef, PageType};
 use crate::readers::Keep;
-use crate::slots::Slots;
 use crate::tree::catalog::DIRECTORY;
 use crate::tree::edit::owns;
 use crate::types::PageNo;
@@ -278,9 +277,8 @@ impl Core {
         self.since_pass = 0;
         let mut pages: Vec<u32> = self.dead_pages.drain().collect();
         pages.sort_unstable();
-        let slots = Slots::of(&self.header);
         for page in pages {
-            if self.is_free(page) || slots.is_some_and(|slots| slots.contains(page)) {
+            if self.is_free(page) {
                 continue;
             }
             let node = self.node(page)?;
