@@ -432,3 +432,133 @@ fn without_fio_the_error_names_its_package() {
     let said = text(&output.stderr) + &text(&output.stdout);
     assert!(said.contains("apt-get install fio"), "{said}");
 }
+
+/// A count of a run.
+fn count(one: &Value, name: &str) -> f64 {
+    let found = one[name].as_f64();
+    found.unwrap_or_else(|| panic!("{name}: {one}"))
+}
+
+#[test]
+fn each_setting_of_the_board_changes_what_it_names() {
+    if !can_make(FileSystem::Ext4) || !std::path::Path::new("/dev/fuse").exists() {
+        return;
+    }
+    // 20 pages: a cycle of the log is 50 transactions. On a new device no copies blur the counts.
+    let document = xftl(&[
+        "controllers",
+        "--size",
+        "96",
+        "--fill",
+        "30",
+        "--count",
+        "20",
+        "--updates",
+        "20",
+        "--warm-up",
+        "0",
+        "--precondition",
+        "0",
+    ]);
+    let ran = document["ran"].as_array().expect("runs");
+    assert_eq!(ran.len(), 10 * 3, "settings, and modes: {document}");
+    let of = |mode: &'static str| ran.iter().filter(move |one| one["mode"] == mode);
+    for one in of("WAL").chain(of("rollback journal")) {
+        let controller = &one["controller"];
+        let flushes = count(one, "flushes");
+        let (map, roots) = (count(one, "map_writes"), count(one, "root_writes"));
+        // Six pieces of the map. A flush to which nothing was written before writes nothing.
+        let is_as_named = match controller["flush"].as_str().expect("a flush") {
+            "whole" => map == 6.0 * roots && roots > 0.9 * flushes,
+            "changed" => map >= roots && map < 3.0 * roots && roots > 0.9 * flushes,
+            "journal" => map < roots / 2.0 && roots > 0.9 * flushes,
+            _ => map < flushes / 10.0 && roots < flushes / 10.0,
+        };
+        assert!(is_as_named, "{one}");
+        // Larger clusters begin where a page does.
+        let across = count(one, "across_percent");
+        assert!(controller["clusters"] == "usual" || across == 0.0, "{one}");
+    }
+    let ms = |mode, is_it: fn(&Value) -> bool| {
+        let one = of(mode)
+            .find(|one| is_it(&one["controller"]))
+            .expect("a run");
+        count(one, "ms_per_transaction")
+    };
+    let board = ms("WAL", |c| {
+        c["copies"] == "among-host" && c["map"] == "striped"
+    });
+    assert!(
+        board * 1.5 < ms("WAL", |c| c["map"] == "one-die"),
+        "{document}"
+    );
+    let one_die = ms("X-FTL", |c| c["dies"] == 1);
+    assert!(
+        ms("X-FTL", |c| c["dies"] == 8) * 2.0 < one_die,
+        "{document}"
+    );
+    // One length of a transaction says nothing of the others: no time is judged.
+    let figures = figures(&document);
+    assert_eq!(figures.len(), 10, "{document}");
+    for row in figures
+        .iter()
+        .flat_map(|one| one["rows"].as_array().expect("rows"))
+    {
+        assert_eq!(row["verdict"], "not-compared", "{row}");
+    }
+}
+
+#[test]
+fn tpc_c_has_both_mixes_and_whole_cycles_of_its_log() {
+    if !can_make(FileSystem::Ext4) || !std::path::Path::new("/dev/fuse").exists() {
+        return;
+    }
+    let document = xftl(&[
+        "tpcc",
+        "--count",
+        "20",
+        "--warm-up",
+        "0",
+        "--precondition",
+        "0",
+    ]);
+    let ran = document["ran"].as_array().expect("runs");
+    assert_eq!(ran.len(), 2 * 3, "mixes, and modes: {document}");
+    let one = |workload: &str, mode: &str| {
+        let mut all = ran.iter();
+        let one = all.find(|one| one["workload"] == workload && one["mode"] == mode);
+        one.unwrap_or_else(|| panic!("no {workload}, {mode}: {document}"))
+    };
+    let mixes = ["TPC-C", "TPC-C, read-intensive"];
+    for mix in mixes {
+        let [journal, wal, xftl] = ["rollback journal", "WAL", "X-FTL"].map(|mode| one(mix, mode));
+        // A database of more than 100 MiB, and a log that SQLite has copied a whole number of times.
+        assert!(count(wal, "database_pages") > 6_000.0, "{wal}");
+        assert_eq!(wal["checkpoints"]["at_end"], 0, "{wal}");
+        assert!(wal["checkpoints"]["automatic"].as_u64() >= Some(1), "{wal}");
+        for other in [journal, xftl] {
+            assert_eq!(other["transactions"], wal["transactions"], "{other}");
+        }
+        // A commit for each transaction that writes, and several flushes of the journal.
+        assert_eq!(count(xftl, "flushes"), 0.0, "{xftl}");
+        let commits = count(xftl, "commits");
+        assert!(
+            commits > 0.0 && commits <= count(xftl, "transactions"),
+            "{xftl}"
+        );
+        assert!(count(journal, "flushes") > 3.0 * commits, "{journal}");
+        assert!(count(wal, "flushes") >= commits, "{wal}");
+    }
+    // The slides state nothing of it.
+    for row in figures(&document)
+        .iter()
+        .flat_map(|one| one["rows"].as_array().expect("rows"))
+    {
+        assert_eq!(row["verdict"], "not-compared", "{row}");
+    }
+    let writes = |mix| {
+        let one = one(mix, "X-FTL");
+        count(one, "host_writes") / count(one, "transactions")
+    };
+    assert!(writes(mixes[1]) * 4.0 < writes(mixes[0]), "{document}");
+}

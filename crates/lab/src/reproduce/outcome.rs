@@ -329,25 +329,37 @@ pub struct Sequence {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
     const HERE: &str = "test";
+
+    /// Seven rounds that are all alike.
+    pub fn alike(ratio: f64) -> Paired {
+        Paired {
+            ratios: vec![ratio; 7],
+            error: 0.05,
+            trials: Vec::new(),
+        }
+    }
+
+    /// The reason with this count is for the row. It holds with the figure that the right counts
+    /// predict, and with none of those that planted wrong ones do.
+    pub fn can_fail(row: &Row, reasons: &[Reason], count: &str, right: f64, planted: &[f64]) {
+        assert!(row.differs(), "{row:?}");
+        let is_it = |r: &&Reason| r.count == count && (r.of)(row) && Some(r.side) == row.side();
+        assert!(reasons.iter().any(|r| is_it(&r)), "{count}: {row:?}");
+        assert!(row.is_accounted_for_by(right), "{right}: {row:?}");
+        for wrong in planted {
+            assert!(!row.is_accounted_for_by(*wrong), "{wrong}: {row:?}");
+        }
+    }
 
     #[test]
     fn a_row_of_times_is_judged_by_its_rounds_and_one_of_counts_by_its_ratio() {
         let row = |kind| Row::new("a", "time", "s", kind);
         let stated = Some(Stated::about(0.9, HERE));
-        let paired = |ratio: f64| Paired {
-            ratios: vec![ratio; 7],
-            error: 0.05,
-            trials: Vec::new(),
-        };
-        let timed = |ratio| {
-            row(Kind::Timed)
-                .rounds("b", stated, &paired(ratio))
-                .judged()
-        };
+        let timed = |ratio| row(Kind::Timed).rounds("b", stated, &alike(ratio)).judged();
         assert_eq!(timed(0.9).verdict, Verdict::Same);
         assert_eq!(timed(1.1).verdict, Verdict::Misses);
         assert_eq!(timed(0.7).verdict, Verdict::Magnitude);
@@ -363,7 +375,7 @@ mod tests {
         let counts = row(Kind::Counted).ratio("b", stated, Some(0.9)).judged();
         assert_eq!(counts.verdict, Verdict::Same);
         // Nothing is stated: there is nothing to decide.
-        let alone = row(Kind::Timed).rounds("b", None, &paired(0.9)).judged();
+        let alone = row(Kind::Timed).rounds("b", None, &alike(0.9)).judged();
         assert_eq!(alone.verdict, Verdict::NotCompared);
     }
 

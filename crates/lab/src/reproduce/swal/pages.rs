@@ -282,13 +282,16 @@ pub fn figure_4(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
     })
 }
 
+const BOTH: &str = "the share by zstd, and by LZ4";
+const ZSTD: &str = "the share by zstd";
+
 const SIZE_REASONS: &[Reason] = &[
     Reason {
         of: |_| true,
         side: Side::Below,
         sentence: "LZ4 repeats strings and codes nothing by frequency; with a library that does, as the paper's may, \
                    pages come to the paper's sizes.",
-        count: "the share by zstd, and by LZ4",
+        count: BOTH,
         predict: with_zstd,
     },
     Reason {
@@ -296,7 +299,7 @@ const SIZE_REASONS: &[Reason] = &[
         side: Side::Below,
         sentence: "The generated pages, words drawn at random and BLOBs that do not compress, repeat themselves less \
                    than those that the paper recorded and never published, whatever the library.",
-        count: "the share by zstd",
+        count: ZSTD,
         predict: not_with_zstd,
     },
 ];
@@ -324,8 +327,13 @@ fn by_zstd(experiment: &Experiment<'_>, row: &Row) -> Result<(f64, String), Stri
 /// The paper's share without what frequencies bring.
 fn with_zstd(experiment: &mut Experiment<'_>, row: &Row) -> Result<Predicted, String> {
     let (zstd, told) = by_zstd(experiment, row)?;
-    let figure = row.compared_paper() - (zstd - row.compared_figure());
+    let figure = without_frequencies(row, zstd);
     Ok(Predicted::of_row(figure, "the same share:", told))
+}
+
+/// The paper's share less what zstd adds to the share by LZ4, which is the row's.
+fn without_frequencies(row: &Row, zstd: f64) -> f64 {
+    row.compared_paper() - (zstd - row.compared_figure())
 }
 
 /// The share of any library: that of the one which compresses most.
@@ -382,12 +390,14 @@ pub fn figure_9(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
     })
 }
 
+const A_PAGE: &str = "pages a transaction, and the time of a page by zstd in all applications";
+
 const TIME_REASONS: &[Reason] = &[Reason {
     of: |row| row.ran.as_deref() == Some("zstd"),
     side: Side::Above,
     sentence: "zstd compresses by frequency as well, which takes longer than repeating strings alone, as LZ4 does; the \
                paper does not name its library.",
-    count: "pages a transaction, and the time of a page by zstd in all applications",
+    count: A_PAGE,
     predict: by_the_page,
 }];
 
@@ -403,7 +413,7 @@ fn by_the_page(experiment: &mut Experiment<'_>, row: &Row) -> Result<Predicted, 
             of_app = of_one / logged.transactions.len().max(1) as f64;
         }
     }
-    let a_page = us / f64::max(pages, 1.0);
+    let a_page = us_a_page(us, pages);
     Ok(Predicted::of_row(
         of_app * a_page,
         &format!("{a_page:.0} us a page by zstd; pages a transaction:"),
@@ -411,9 +421,52 @@ fn by_the_page(experiment: &mut Experiment<'_>, row: &Row) -> Result<Predicted, 
     ))
 }
 
+/// The mean time of a page.
+fn us_a_page(us: f64, pages: f64) -> f64 {
+    us / pages.max(1.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reproduce::outcome::tests::can_fail;
+
+    /// A fifth of Messenger's pages compress to a tenth; in the paper half.
+    #[test]
+    fn the_shares_by_zstd_can_speak_against_their_reasons() {
+        let row = Row::new("Messenger", A_TENTH, "of 1", Kind::Counted)
+            .paper(Some(data::MESSENGER_TO_A_TENTH))
+            .ours(Some(0.2))
+            .judged();
+        // Planted: zstd as LZ4, and far more than the paper.
+        let wrong = [0.2, 0.95].map(|zstd| without_frequencies(&row, zstd));
+        can_fail(
+            &row,
+            SIZE_REASONS,
+            BOTH,
+            without_frequencies(&row, 0.45),
+            &wrong,
+        );
+        // The share by zstd itself: near LZ4's, and planted near the paper's.
+        can_fail(&row, SIZE_REASONS, ZSTD, 0.25, &[0.45, 0.5, 0.0]);
+    }
+
+    #[test]
+    fn the_time_of_a_page_can_speak_against_its_reason() {
+        let row = Row::new("Mail", TIME, "us", Kind::Timed)
+            .ran("zstd")
+            .paper(Some(data::COMPRESSION_US))
+            .ours(Some(520.0))
+            .judged();
+        // 10 pages a transaction. Planted: half of the pages, half of the time, and all twice.
+        let a_page = us_a_page(52_000.0, 1_000.0);
+        let wrong = [
+            5.0 * a_page,
+            10.0 * us_a_page(26_000.0, 1_000.0),
+            20.0 * a_page,
+        ];
+        can_fail(&row, TIME_REASONS, A_PAGE, 10.0 * a_page, &wrong);
+    }
 
     #[test]
     fn a_log_is_cut_into_its_transactions() {

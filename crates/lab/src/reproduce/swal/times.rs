@@ -132,19 +132,14 @@ mod tests {
     use super::*;
     use crate::reproduce::experiment::Costs;
     use crate::reproduce::outcome::Kind;
-    use crate::reproduce::rounds::Paired;
+    use crate::reproduce::outcome::tests::alike;
 
     /// PERSIST's time to S-WAL's in Mail, as it was measured: 4.0, and 1.7 in the paper.
     #[test]
     fn what_a_transaction_waits_for_can_speak_against_its_reason() {
-        let paired = Paired {
-            ratios: vec![4.0; 7],
-            error: 0.05,
-            trials: Vec::new(),
-        };
         let (stated, _) = data::PERSIST_S_TIME;
         let row = Row::new(LEAST, TO_PERSIST, "times", Kind::Timed);
-        let row = row.rounds("S-WAL", Some(stated), &paired).judged();
+        let row = row.rounds("S-WAL", Some(stated), &alike(4.0)).judged();
         assert!(row.differs());
         // A flush of 380 us: 3,011 us a transaction in PERSIST, and 699 in S-WAL.
         let costs = Costs {

@@ -90,12 +90,14 @@ fn name(bytes: usize) -> &'static str {
 /// Sizes between the smallest and the largest write.
 const BETWEEN: [usize; 4] = [1024, 2048, 4096, 8192];
 
+const LINE: &str = "the fixed time, and the time a byte, of writes of 1 to 8 KiB";
+
 const SMALL_WRITES: Reason = Reason {
     of: |row| row.name == "512 B",
     side: Side::Below,
     sentence: "A write here takes a fixed time and a time for each byte, and a small one takes no less than that; on the \
                paper's device one of 512 bytes and one of 16 KiB take about as long.",
-    count: "the fixed time, and the time a byte, of writes of 1 to 8 KiB",
+    count: LINE,
     predict: by_sizes_between,
 };
 
@@ -136,14 +138,9 @@ fn by_sizes_between(experiment: &mut Experiment<'_>, row: &Row) -> Result<Predic
     }
     let (fixed, a_byte) = line(&points);
     let us = |bytes: usize| fixed + a_byte * bytes as f64;
-    let rate = |bytes: usize| bytes as f64 / us(bytes);
-    let figure = match row.ratio {
-        Some(_) => rate(512) / rate(LARGEST),
-        None => rate(512),
-    };
     let (small, large) = paper_costs();
     Ok(Predicted::new(
-        figure,
+        on_the_line(row, &points),
         format!(
             "{fixed:.0} us a write and {:.1} us a KiB, by which one of 512 bytes takes {:.0} us and one of 16 KiB {:.0}; {small:.0} \
              and {large:.0} us by the paper's rates",
@@ -152,6 +149,16 @@ fn by_sizes_between(experiment: &mut Experiment<'_>, row: &Row) -> Result<Predic
             us(LARGEST)
         ),
     ))
+}
+
+/// The row's figure if writes take the times of the line through these points of bytes and us.
+fn on_the_line(row: &Row, points: &[(f64, f64)]) -> f64 {
+    let (fixed, a_byte) = line(points);
+    let rate = |bytes: usize| bytes as f64 / (fixed + a_byte * bytes as f64);
+    match row.ratio {
+        Some(_) => rate(512) / rate(LARGEST),
+        None => rate(512),
+    }
 }
 
 /// Microseconds of a write of 512 bytes and of 16 KiB from the paper's rates.
@@ -166,6 +173,26 @@ fn paper_costs() -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reproduce::outcome::tests::can_fail;
+
+    /// A write of 512 bytes has 0.064 of the rate of one of 16 KiB, and 0.029 in the paper.
+    #[test]
+    fn the_times_of_sizes_between_can_speak_against_their_reasons() {
+        let row = |ours: f64| rows_of(&vec![vec![ours, 1.0, 1.0, 1.0, 1.0, 1.0]; 7]).remove(0);
+        let predicted = |row: &Row, fixed: f64, a_byte: f64| {
+            let points = BETWEEN.map(|bytes| (bytes as f64, fixed + a_byte * bytes as f64));
+            on_the_line(row, &points)
+        };
+        let above = row(0.064);
+        // 50 us a write and 55 for 16 KiB. Planted: bytes take no time, and nothing else does.
+        let wrong = [predicted(&above, 50.0, 0.0), predicted(&above, 0.0, 55.0)];
+        let right = predicted(&above, 50.0, 55.0 / LARGEST as f64);
+        can_fail(&above, REASONS, LINE, right, &wrong);
+        // Larger writes that take less time, and planted: more.
+        let below = row(0.014);
+        let of = |more: f64| predicted(&below, 50.0, more / LARGEST as f64);
+        can_fail(&below, REASONS, LINE, of(-27.0), &[of(0.0), of(27.0)]);
+    }
 
     #[test]
     fn the_paper_s_rates_are_costs_of_a_write() {

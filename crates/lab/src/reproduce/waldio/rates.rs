@@ -407,18 +407,13 @@ fn of_wal_alone(inserts_per_s: f64, others_per_s: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reproduce::rounds::Paired;
+    use crate::reproduce::outcome::tests::alike;
 
     /// A rate to another in seven rounds, all alike.
     fn row(name: &'static str, quantity: &'static str, paper: f64, ours: f64) -> Row {
-        let paired = Paired {
-            ratios: vec![ours; 7],
-            error: 0.05,
-            trials: Vec::new(),
-        };
         let stated = Some(Stated::about(paper, "test"));
         let row = Row::new(name, quantity, "/s", Kind::Timed);
-        let row = row.rounds("WAL", stated, &paired).judged();
+        let row = row.rounds("WAL", stated, &alike(ours)).judged();
         assert!(row.differs(), "{row:?}");
         row
     }

@@ -100,6 +100,9 @@ fn syncs_in_place(name: &str) -> (f64, f64) {
     }
 }
 
+const OVERWRITTEN: &str = "what fsync and fdatasync journal for an overwritten block";
+const TRUNCATION: &str = "what the sync of the truncation journals, and what fsync would";
+
 /// Why one insert writes more or less than in the paper.
 pub const ONE_INSERT_REASONS: &[Reason] = &[
     Reason {
@@ -107,7 +110,7 @@ pub const ONE_INSERT_REASONS: &[Reason] = &[
         side: Side::Below,
         sentence: "The paper's SQLite journals the inode at every sync, also of blocks that are there already, \
                    as fsync does; SQLite now calls fdatasync, which then journals nothing.",
-        count: "what fsync and fdatasync journal for an overwritten block",
+        count: OVERWRITTEN,
         predict: fsync_or_fdatasync,
     },
     Reason {
@@ -115,7 +118,7 @@ pub const ONE_INSERT_REASONS: &[Reason] = &[
         side: Side::Above,
         sentence: "SQLite now syncs the truncation of the journal too (its source names Mozilla's bug 1072773, \
                    of 2014), which the paper's did not; and fdatasync journals nothing for blocks that are there.",
-        count: "what the sync of the truncation journals, and what fsync would",
+        count: TRUNCATION,
         predict: truncation_synced,
     },
 ];
@@ -162,8 +165,12 @@ fn fsync_or_fdatasync(experiment: &mut Experiment<'_>, row: &Row) -> Result<Pred
     let measured = format!(
         "overwriting a block here journals {fsync:.0} KiB with fsync, {fdatasync:.0} with fdatasync; such syncs:"
     );
-    let figure = row.compared_paper() - syncs * (fsync - fdatasync);
+    let figure = with_fdatasync(row, syncs, fsync, fdatasync);
     Ok(Predicted::of_row(figure, &measured, format!("{syncs:.0}")))
+}
+
+fn with_fdatasync(row: &Row, syncs: f64, fsync: f64, fdatasync: f64) -> f64 {
+    row.compared_paper() - syncs * (fsync - fdatasync)
 }
 
 /// `synchronous=normal` leaves out that sync. It also leaves out the one of the journal's header,
@@ -180,13 +187,18 @@ fn truncation_synced(experiment: &mut Experiment<'_>, row: &Row) -> Result<Predi
     let (of_journal, _) = syncs_in_place("TRUNCATE");
     let less = of_journal * (fsync - fdatasync);
     Ok(Predicted::new(
-        row.compared_paper() + (with - without) - less,
+        with_truncation(row, with - without, less),
         format!(
             "that sync journals {:.0} KiB ({without:.0} in all with synchronous=normal); fdatasync journals {less:.0} KiB \
              less than fsync",
             with - without
         ),
     ))
+}
+
+/// The paper's figure with a sync that journals `more`, and fdatasync, which journals `less`.
+fn with_truncation(row: &Row, more: f64, less: f64) -> f64 {
+    row.compared_paper() + more - less
 }
 
 /// Inserts in each layout.
@@ -481,7 +493,7 @@ const ALL_REASONS: &[Reason] = &[
         side: Side::Below,
         sentence: "The paper's SQLite journals the inode at every sync, also of blocks that are there already; \
                    SQLite now calls fdatasync, which then journals nothing.",
-        count: "what fsync and fdatasync journal for an overwritten block",
+        count: OVERWRITTEN,
         predict: rollback_with_fdatasync,
     },
     ONE_PAGE_OF,
@@ -494,31 +506,91 @@ fn rollback_with_fdatasync(
     row: &Row,
 ) -> Result<Predicted, String> {
     let (fsync, fdatasync) = of_overwriting(experiment)?;
-    let (of_journal, of_all) = syncs_in_place("DELETE");
-    let [Volume { total, joj, .. }, ..] = data::ONE_INSERT;
-    let (total, joj) = total.zip(joj).ok_or("the paper's insert is not stated")?;
-    let less = fsync - fdatasync;
-    let (total, joj) = (
-        (total.amount, total.amount - of_all * less),
-        joj.amount - of_journal * less,
-    );
-    let figure = match row.quantity {
-        SHARE => joj / total.1,
-        _ => row.compared_paper() * total.1 / total.0,
-    };
+    let (figure, total, less) = of_less_journal(row, fsync - fdatasync)?;
+    let (_, syncs) = syncs_in_place("DELETE");
     Ok(Predicted::new(
         figure,
         format!(
-            "{of_all:.0} times an overwritten block journals {fsync:.0} KiB with fsync and {fdatasync:.0} with fdatasync: \
-             {:.0} KiB an insert in DELETE instead of the paper's {:.0}",
-            total.1, total.0
+            "{syncs:.0} times an overwritten block journals {fsync:.0} KiB with fsync and {fdatasync:.0} with fdatasync: \
+             {less:.0} KiB an insert in DELETE instead of the paper's {total:.0}"
         ),
     ))
+}
+
+/// The row's figure if each such sync journals so many KiB less, and the KiB of the paper's insert
+/// with and without them.
+fn of_less_journal(row: &Row, less: f64) -> Result<(f64, f64, f64), String> {
+    let (of_journal, of_all) = syncs_in_place("DELETE");
+    let [Volume { total, joj, .. }, ..] = data::ONE_INSERT;
+    let (total, joj) = total.zip(joj).ok_or("the paper's insert is not stated")?;
+    let (total, left) = (total.amount, total.amount - of_all * less);
+    let figure = match row.quantity {
+        SHARE => (joj.amount - of_journal * less) / left,
+        _ => row.compared_paper() * left / total,
+    };
+    Ok((figure, total, left))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reproduce::outcome::tests::can_fail;
+
+    /// A row of table 1, figure 2 or figure 15, counted.
+    fn counted_row(name: &'static str, quantity: &'static str, paper: f64, ours: f64) -> Row {
+        Row::new(name, quantity, "KiB", Kind::Counted)
+            .paper(Some(Stated::about(paper, "test")))
+            .ours(Some(ours))
+            .judged()
+    }
+
+    /// DELETE wrote 56 KiB, 32 of them to the file system's journal; in the paper 80 and 44. OFF
+    /// journaled nothing, and three blocks in figure 2.
+    #[test]
+    fn what_fsync_journals_can_speak_against_its_reason() {
+        for (name, quantity, paper, ours, syncs) in [
+            ("DELETE", TOTAL, 80.0, 56.0, 2.0),
+            ("DELETE", JOJ, 44.0, 32.0, 1.0),
+            ("OFF", JOJ, 12.0, 0.0, 1.0),
+        ] {
+            let row = counted_row(name, quantity, paper, ours);
+            // Planted: fdatasync journals as much, fsync thrice as much, and each the other's.
+            let predicted = |fsync, fdatasync| with_fdatasync(&row, syncs, fsync, fdatasync);
+            let wrong = [
+                predicted(12.0, 12.0),
+                predicted(36.0, 0.0),
+                predicted(0.0, 12.0),
+            ];
+            can_fail(
+                &row,
+                ONE_INSERT_REASONS,
+                OVERWRITTEN,
+                predicted(12.0, 0.0),
+                &wrong,
+            );
+        }
+    }
+
+    /// TRUNCATE journaled 48 KiB, and 36 in the paper: 24 for the truncation, 12 less with fdatasync.
+    #[test]
+    fn what_the_truncation_journals_can_speak_against_its_reason() {
+        let row = counted_row("TRUNCATE", JOJ, 36.0, 48.0);
+        // Planted: its sync journals nothing, twice as much, and fdatasync as much as fsync.
+        let wrong = [(0.0, 12.0), (48.0, 12.0), (24.0, 0.0)];
+        let wrong = wrong.map(|(more, less)| with_truncation(&row, more, less));
+        let right = with_truncation(&row, 24.0, 12.0);
+        can_fail(&row, ONE_INSERT_REASONS, TRUNCATION, right, &wrong);
+    }
+
+    /// The largest rollback mode wrote 63 MB; in the paper 90.
+    #[test]
+    fn what_fsync_journals_can_speak_against_the_reason_of_figure_15() {
+        let row = counted_row(MOST_OF, "inserts", 90.0, 63.0);
+        let predicted = |less| of_less_journal(&row, less).expect("stated").0;
+        // Planted: fdatasync journals as much, and fsync thrice as much.
+        let wrong = [predicted(0.0), predicted(36.0)];
+        can_fail(&row, ALL_REASONS, OVERWRITTEN, predicted(12.0), &wrong);
+    }
 
     /// A single measurement of 16 KiB predicts 54 MB of rollback's 90, where 12 KiB predicts 63.
     #[test]
@@ -535,10 +607,7 @@ mod tests {
     /// WAL's 1,000 inserts write 33.2 MB; in the paper 29. A frame has two blocks.
     #[test]
     fn the_blocks_of_a_plain_file_s_append_can_speak_against_their_reasons() {
-        let wal = Row::new("WAL", TOTAL, "MB", Kind::Counted)
-            .paper(Some(Stated::about(29.0, "test")))
-            .ours(Some(33.2))
-            .judged();
+        let wal = counted_row("WAL", TOTAL, 29.0, 33.2);
         assert!(wal.differs() && (JOURNAL_BLOCKS.of)(&wal));
         assert!(wal.is_accounted_for_by(mb_of_blocks(2.0 + 6.0)));
         // Planted: a file system that journals four blocks, or none, or twice as many.
@@ -558,10 +627,7 @@ mod tests {
     /// insert on. Those of the plain file all fitted in, and it had 5 blocks of journal.
     #[test]
     fn extents_outside_of_the_inode_are_a_block_of_the_journal() {
-        let wal = Row::new("WAL", TOTAL, "MB", Kind::Counted)
-            .paper(Some(Stated::about(29.0, "test")))
-            .ours(Some(32.36))
-            .judged();
+        let wal = counted_row("WAL", TOTAL, 29.0, 32.36);
         let predicted = |plain, log| mb_of_blocks(2.0 + journal_of_log(5.0, plain, log));
         assert!(wal.is_accounted_for_by(predicted(0.0, 0.86)));
         // Planted: neither file has such extents, or the plain one has them, and not the log.

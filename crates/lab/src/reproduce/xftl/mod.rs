@@ -15,7 +15,7 @@
 //! trial        one run; random: the program fio, rl: RL Benchmark's statements
 //! restart      from flash up to SQLite's first row; recovered: the same next to the paper's; fsck
 //! region       where a claim holds, fails, or is undecided
-//! targets      targets, misses, and the counts that explain them; merits: slide 22's factors
+//! targets      targets, misses, and the counts that explain them; programs: erases; merits: slide 22's factors
 //! text         tables; page: the same as a page; plots: pictures
 //! test_device  a device and its mounted files
 //! ```
@@ -31,6 +31,7 @@ mod options;
 mod page;
 mod places;
 mod plots;
+mod programs;
 mod random;
 mod recovered;
 mod region;

@@ -225,13 +225,6 @@ impl Ran {
         count as f64 / f64::from(self.transactions.max(1))
     }
 
-    /// Pages programmed a transaction, by the FTL's own counts.
-    pub fn pages(&self) -> f64 {
-        let moved = self.gc_copies + self.wear_copies + self.scrub_copies + self.failed_copies;
-        let bookkeeping = self.map_writes + self.table_writes + self.root_writes;
-        self.each(self.host_writes + moved + bookkeeping + self.padding_writes)
-    }
-
     /// Whether a run is of X-FTL, in either way.
     pub fn is_xftl(&self) -> bool {
         self.mode == "X-FTL" || self.mode == WRITTEN
