@@ -63,8 +63,11 @@ times! {
     TURN_SPIN = us(30);
     /// At `synchronous=NORMAL` a connection writes for so long before it hands its turn to those who sleep.
     SLICE = us(200);
-    /// Another process may die in its turn or in its flush: a waiter checks this often.
+    /// Another process may die in its turn or in its flush: a waiter checks this often. In a wait for a
+    /// flush each pause is twice as long as the one before.
     LOOK = ms(1);
+    /// The longest of these pauses.
+    LONGEST_LOOK = ms(16);
     /// After this long, a waiter stops waiting for another process's flush and issues its own. The
     /// next one does so at once, until the lock is released. So flushes stay few.
     STUCK_FLUSH = ms(500);

@@ -33,7 +33,7 @@ use crate::storage::{Access, LockByte, LockKind};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Condvar, Instant, Mutex, MutexGuard, fence};
 use crate::waits::stall::{self, Phase};
-use crate::waits::{LOOK, OVERDUE, STUCK_FLUSH, TURN};
+use crate::waits::{LONGEST_LOOK, LOOK, OVERDUE, STUCK_FLUSH, TURN};
 use crate::wal::{FrameNo, IndexView, Salts};
 
 /// A failed wait for the log's restart is repeated once the log has grown by this fraction.
@@ -165,6 +165,8 @@ impl GroupCommit {
         let (salts, frame) = until;
         let came = Instant::now();
         let flushes = log.shared().flushes();
+        // The end of the flush wakes this thread. It looks only because the other process may have died.
+        let mut pause = LOOK;
         match waiter {
             Waiter::Commit => log.shared().arrivals().arrive(),
             Waiter::Reader => log.shared().arrivals().hurry(),
@@ -179,7 +181,7 @@ impl GroupCommit {
             }
             let flush = || {
                 if Instant::now() - came < STUCK_FLUSH {
-                    return self.lead(log, salts, frame, look);
+                    return self.lead(log, until, pause, look);
                 }
                 self.stuck.note(flushes);
                 self.leading().counts.timed_out += 1;
@@ -189,6 +191,7 @@ impl GroupCommit {
                 // A process that may not write shared memory cannot note it there.
                 return Ok(());
             }
+            pause = (2 * pause).min(LONGEST_LOOK);
         }
     }
 
@@ -243,12 +246,13 @@ impl GroupCommit {
         }
     }
 
-    /// Makes everything published durable, unless another process does.
+    /// Makes everything published durable, unless another process does. Then waits for that, at most
+    /// for `pause`.
     fn lead(
         &self,
         log: &Log,
-        salts: Salts,
-        frame: FrameNo,
+        (salts, frame): (Salts, FrameNo),
+        pause: Duration,
         look: Look<'_>,
     ) -> Result<Led, LogError> {
         let (file, shared) = (log.file(), log.shared());
@@ -261,7 +265,7 @@ impl GroupCommit {
             if self.stuck.is(seen) {
                 return flush(log, salts, frame, look);
             }
-            shared.wait_for_flush(seen, LOOK);
+            shared.wait_for_flush(seen, pause);
             return Ok(Led::Covered);
         }
         let _ends = FlushLock(log);
@@ -481,15 +485,13 @@ mod tests {
     use crate::storage::{DirectIo, Init, NewFile};
     use crate::wal::PageSize;
     use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::path::Path;
     use std::sync::mpsc;
 
-    #[test]
-    fn a_leader_that_panics_passes_the_lead_on() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join("db-onewrite");
-        let open = OpenLog {
-            path: &path,
-            companions_of: &path,
+    fn opening(path: &Path) -> OpenLog<'_> {
+        OpenLog {
+            path,
+            companions_of: path,
             mode: JournalMode::Onewrite,
             page: PageSize::new(4096).expect("a page size"),
             access: Access::ReadWrite,
@@ -500,8 +502,38 @@ mod tests {
             init: InitPolicy::Always(Init::ZeroFill),
             direct: DirectIo::Never,
             patience: &crate::storage::Short,
-        };
-        let log = Log::create(&open, Layout::Packed).expect("a log");
+        }
+    }
+
+    /// The kernel releases the lock, and nobody is woken.
+    #[test]
+    fn those_who_wait_for_the_flush_of_a_dead_process_go_on() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("db-onewrite");
+        let log = Log::create(&opening(&path), Layout::Packed).expect("a log");
+        let theirs = Log::open_guarded(&opening(&path), log.id().expect("an id"));
+        let theirs = theirs.expect("the same log");
+        let lock = theirs.file().try_lock(LockByte::Flush, LockKind::Exclusive);
+        assert!(lock.expect("a lock"));
+        let log = SharedLog::from(log);
+        let until = (Salts([1; 8]), FrameNo(7));
+        std::thread::scope(|scope| {
+            let waits = || log.group_commit.wait(&log, until, Waiter::Commit, &|| None);
+            let waiter = scope.spawn(waits);
+            std::thread::sleep(3 * LOOK);
+            assert!(!waiter.is_finished(), "the other process flushes");
+            theirs.file().unlock(LockByte::Flush).expect("unlocked");
+            waiter.join().expect("no panic").expect("durable");
+        });
+        let counts = log.group_commit.counts();
+        assert_eq!((counts.flushes, counts.timed_out), (1, 0));
+    }
+
+    #[test]
+    fn a_leader_that_panics_passes_the_lead_on() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("db-onewrite");
+        let log = Log::create(&opening(&path), Layout::Packed).expect("a log");
         let log = Arc::new(SharedLog::from(log));
         let until = (Salts([1; 8]), FrameNo(7));
         assert!(log.group_commit.lead_or_follow(until), "nobody else leads");

@@ -15,7 +15,7 @@ use std::io;
 
 use crate::log::packed::batch::{self, Batch, Begin};
 use crate::log::packed::record::{Form, Record, UnknownKind};
-use crate::log::packed::window::{Window, Windowed};
+use crate::log::packed::window::{Windowed, with_window};
 use crate::log::scan::LogBytes;
 use crate::wal::{FrameNo, PageSize, Salts};
 
@@ -23,8 +23,6 @@ use crate::wal::{FrameNo, PageSize, Salts};
 const START: u64 = 4096;
 /// The bytes that a device writes whole or not at all.
 const SECTOR: u64 = 512;
-/// From this many frames on, a read of many at once pays.
-const FAR: u32 = 16;
 /// A transaction has room for this many records without another allocation; most have fewer.
 const RECORDS: usize = 8;
 /// The most records that the walk covers at once.
@@ -282,15 +280,29 @@ impl Chain {
         if last > self.published.last {
             self.rewind();
         }
-        let reached = match last.0.saturating_sub(self.tail.committed.0) {
-            0..FAR => self.walk_to(log, last)?,
-            // Published frames do not change.
-            _ => self.walk_to(&Windowed::new(log, &mut Window::default()), last)?,
-        };
+        // Published frames do not change. The bytes behind them may, and decide nothing (N11).
+        let reached = self.tail.committed >= last
+            || with_window(self.expected_end(last), |window| {
+                self.walk_to(&Windowed::new(log, window), last)
+            })?;
         if reached {
             self.publish(last);
         }
         Ok(reached)
+    }
+
+    /// Where the walk to frame `last` is likely to end, in bytes: its frames may be as long as those
+    /// before. It includes the look at the next block. 0 if there were no frames before.
+    fn expected_end(&self, last: FrameNo) -> u64 {
+        let frames = u64::from(last.0.saturating_sub(self.tail.committed.0));
+        let bytes = self.tail.offset.saturating_sub(START);
+        let expected = bytes.saturating_mul(frames);
+        match expected.checked_div(self.tail.last.0.into()) {
+            Some(bytes) => (self.tail.offset)
+                .saturating_add(bytes.saturating_add(bytes / 4))
+                .saturating_add(batch::BLOCK_BYTES + FIRST_READ_BYTES as u64),
+            None => 0,
+        }
     }
 
     fn walk_to<B: LogBytes + ?Sized>(&mut self, log: &B, last: FrameNo) -> io::Result<bool> {

@@ -221,3 +221,43 @@ fn the_walk_over_usual_batches_does_not_ask_for_the_size() {
     let found = reader.read(&log, None, SALTS, last, Some(last), out);
     assert_eq!(found.expect("no call for the size"), Found::Page);
 }
+
+/// A log, and how often and how much of it was read.
+struct Reads(Vec<u8>, Cell<(u32, usize)>);
+
+impl LogBytes for Reads {
+    fn size(&self) -> io::Result<u64> {
+        self.0.as_slice().size()
+    }
+
+    fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize> {
+        let (reads, bytes) = self.1.get();
+        self.1.set((reads + 1, bytes + out.len()));
+        self.0.as_slice().read_at(out, offset)
+    }
+}
+
+/// Each of eight processes does so at each of its transactions.
+#[test]
+fn what_seven_others_have_committed_is_walked_over_with_one_read() {
+    for form in [Form::Packed, Form::Compressed] {
+        let (log, begins) = written(form, 16);
+        let walked = begins[15] - begins[8];
+        let log = Reads(log, Cell::default());
+        let process = Packed::new(form, page_size());
+        assert!(process.begin(&log, SALTS, FrameNo(2 * 8)).expect("memory"));
+        process.end_transaction();
+        log.1.set((0, 0));
+        let (mut header, mut page) = ([0; FRAME_HEADER_BYTES], vec![0; PAGE]);
+        let (last, out) = (FrameNo(2 * 15), (&mut header, page.as_mut_slice()));
+        let found = process.read(&log, None, SALTS, last, Some(last), out);
+        assert_eq!(found.expect("memory"), Found::Page, "{form:?}");
+        let (reads, bytes) = log.1.get();
+        // The frame itself may be a difference.
+        assert!(reads <= 1 + 2, "{form:?}: {reads} reads");
+        assert!(
+            bytes < 2 * walked + 16384,
+            "{form:?}: {bytes} bytes, {walked}"
+        );
+    }
+}
