@@ -7,13 +7,17 @@ use crate::nand::{Geometry, Nand};
 use crate::random::Random;
 
 pub(super) fn ftl() -> Ftl {
-    let geometry = Geometry {
-        page_bytes: 512,
-        pages_per_block: 16,
-        ..Geometry::openssd(160).with_channels(2, 1)
-    };
     let mut config = Config::new(1000);
     config.table_capacity = 150;
+    ftl_of(Geometry::openssd(160), config, 512)
+}
+
+pub(super) fn ftl_of(geometry: Geometry, mut config: Config, page_bytes: u32) -> Ftl {
+    let geometry = Geometry {
+        page_bytes,
+        pages_per_block: 16,
+        ..geometry.with_channels(2, 1)
+    };
     config.checkpoint_every = 300;
     Ftl::open(
         Nand::new(geometry, Timing::built_in("emmc").unwrap()).unwrap(),

@@ -10,6 +10,9 @@
 //! needs. Recovery would find a copy of the new page without the root, and a copy of the old page
 //! in place of the new one. The root changes nothing else.
 //!
+//! It ends at [`Config::gc_ahead`](super::Config::gc_ahead) free blocks beyond the reserve, for each
+//! plane of a die: a stream opens blocks on all planes of a die at a time.
+//!
 //! No block is opened for it, unless a program fails: that needs an erase, which waits for
 //! everything.
 
@@ -21,10 +24,6 @@ use super::streams::Stream;
 use super::victim::CollectsBy;
 use super::{Ftl, FtlError, Lpn};
 use crate::nand::{BlockNo, Ppn};
-
-/// Garbage is collected ahead up to this many free blocks beyond the reserve, for each plane of a die:
-/// a stream opens blocks on all planes of a die at a time.
-const BLOCKS: u32 = 4;
 
 /// A block that is being collected.
 #[derive(Clone, Copy, Debug)]
@@ -60,8 +59,11 @@ impl Ftl {
     /// Copies pages while a die works on an operation that will be waited for, and reading takes no
     /// longer.
     pub(crate) fn collect_ahead(&mut self) -> Result<(), FtlError> {
-        let beyond = BLOCKS * self.nand.geometry().planes_per_die;
-        while self.blocks.free() <= self.limits.reserve + beyond
+        let planes = self.nand.geometry().planes_per_die;
+        let beyond = self.config.gc_ahead.saturating_mul(planes);
+        let enough = self.limits.reserve.saturating_add(beyond);
+        while beyond > 0
+            && self.blocks.free() <= enough
             && self.has_to_wait()
             && self.copy_ahead()?
         {}
@@ -161,6 +163,45 @@ mod tests {
     use crate::nand::timing::Timing;
     use crate::nand::{Geometry, Nand};
     use crate::random::Random;
+
+    #[test]
+    fn room_ahead_is_a_choice_and_none_is_made_with_0() {
+        let work = |gc_ahead: u32| {
+            let geometry = Geometry {
+                page_bytes: 512,
+                pages_per_block: 8,
+                ..Geometry::openssd(160)
+            };
+            let timing = Timing::built_in("openssd").unwrap();
+            let nand = Nand::new(geometry.with_channels(4, 1), timing).unwrap();
+            let config = Config {
+                table_capacity: 20,
+                gc_ahead,
+                ..Config::new(600)
+            };
+            let mut device = Ftl::open(nand, config).unwrap().0;
+            let mut random = Random::new(1);
+            for n in 0..2_000 {
+                let lpn = Lpn(random.below(600) as u32);
+                device.write_in(Tid(1), lpn, &[n as u8; 512]).unwrap();
+                device.commit(Tid(1)).unwrap();
+            }
+            let s = device.statistics();
+            assert_eq!(s.programs(), device.nand().operations().programs);
+            // How many blocks are free beyond the reserve now.
+            let beyond = i64::from(device.blocks.free()) - i64::from(device.limits.reserve);
+            (s, beyond)
+        };
+        let [(none, at_need), (four, _), (usual, _), (sixteen, beyond)] =
+            [0, 4, Config::GC_AHEAD, 16].map(work);
+        assert!(none.gc_ahead == 0 && none.gc_copies > 0, "{none:?}");
+        assert_eq!(four, usual);
+        assert!(four.gc_ahead > 0, "{four:?}");
+        assert!(sixteen.gc_ahead > four.gc_ahead, "{sixteen:?}");
+        assert!(at_need <= 1 && beyond > 4, "{at_need} {beyond}");
+        // The largest number that a file can hold is no overflow.
+        work(u32::MAX);
+    }
 
     /// Blocks are opened in pairs there, so the room that is made ahead must be larger. With that of one
     /// plane, 11,482 of 17,202 copies were made ahead.

@@ -38,6 +38,9 @@ pub struct Config {
     pub scrub: Scrub,
     /// Whether the pages of the NAND are paired.
     pub pairs: bool,
+    /// Free blocks beyond the reserve, for each plane of a die, up to which garbage collection
+    /// copies while dies are idle; 0 is never. See `ftl/ahead.rs`.
+    pub gc_ahead: u32,
 }
 
 /// The place of the page map's pieces.
@@ -83,6 +86,9 @@ pub enum FlushWrites {
 }
 
 impl Config {
+    /// The usual [`Self::gc_ahead`].
+    pub const GC_AHEAD: u32 = 4;
+
     /// A device of `logical_pages`, with the usual values otherwise.
     pub fn new(logical_pages: u32) -> Self {
         Self {
@@ -97,6 +103,7 @@ impl Config {
             cached_entries: 0,
             scrub: Scrub::default(),
             pairs: false,
+            gc_ahead: Self::GC_AHEAD,
         }
     }
 

@@ -57,6 +57,13 @@ pub enum FtlError {
         /// The page.
         page: Lpn,
     },
+    /// Bit errors took bookkeeping that recovery needs. The device cannot be opened any more.
+    LostBookkeeping {
+        /// The page.
+        page: Ppn,
+        /// What the root names it as.
+        content: String,
+    },
     /// Such a device is not possible.
     Config(String),
 }
@@ -72,7 +79,9 @@ impl FtlError {
     pub fn is_lost(&self) -> bool {
         matches!(
             self,
-            Self::Lost { .. } | Self::Nand(NandError::Uncorrectable(_))
+            Self::Lost { .. }
+                | Self::LostBookkeeping { .. }
+                | Self::Nand(NandError::Uncorrectable(_))
         )
     }
 
@@ -112,6 +121,12 @@ impl fmt::Display for FtlError {
             Self::Lost { page } => write!(
                 f,
                 "logical page {} was lost to bit errors: write or trim it",
+                page.0
+            ),
+            Self::LostBookkeeping { page, content } => write!(
+                f,
+                "physical page {} cannot be read. It is {content}, without which the device cannot be opened: \
+                 make a new one and restore its content from a backup",
                 page.0
             ),
             Self::Config(message) => write!(f, "there can be no such device: {message}"),

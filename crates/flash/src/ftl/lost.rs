@@ -3,7 +3,7 @@
 //! A read of such a page fails. When its block is emptied, a page without content takes its place:
 //! its out-of-band area says that the logical page is lost ([`Kept::Lost`]). Reads of it fail, also
 //! after a power cut, until the host writes or trims it. All other commands go on. Bookkeeping is
-//! written again from memory.
+//! written again from memory. Recovery has no such memory: it fails if a page that the root names is lost.
 //!
 //! Until then the unreadable page is in place. If a piece of the map or an entry of the X-L2P table
 //! names it, reads fail after a power cut, too. Otherwise recovery does not know of it, since its
@@ -42,6 +42,22 @@ impl Ftl {
     pub(super) fn is_bit_error(&self, error: &FtlError) -> bool {
         let is_uncorrectable = matches!(error, FtlError::Nand(NandError::Uncorrectable(_)));
         is_uncorrectable && self.nand.has_bit_errors()
+    }
+
+    /// Bookkeeping that recovery has read. Without it the device cannot be opened.
+    pub(super) fn needed<T>(
+        &self,
+        read: Result<T, FtlError>,
+        page: Ppn,
+        content: Content,
+    ) -> Result<T, FtlError> {
+        read.map_err(|error| match self.is_bit_error(&error) {
+            true => FtlError::LostBookkeeping {
+                page,
+                content: content.words(),
+            },
+            false => error,
+        })
     }
 
     /// A page that the FTL has written; `None` if it has too many bit errors.

@@ -41,6 +41,20 @@ impl Content {
     pub(crate) fn is_meta(self) -> bool {
         matches!(self, Self::Map(_) | Self::Table(_) | Self::Root)
     }
+
+    /// In words, for messages.
+    pub(crate) fn words(self) -> String {
+        match self {
+            Self::Data(lpn) => format!("logical page {}", lpn.0),
+            Self::Transaction(tid, lpn) => {
+                format!("logical page {} of transaction {}", lpn.0, tid.0)
+            }
+            Self::Map(number) => format!("piece {number} of the page map"),
+            Self::Table(number) => format!("piece {number} of the X-L2P table"),
+            Self::Root => "the root".to_owned(),
+            Self::Padding => "padding".to_owned(),
+        }
+    }
 }
 
 /// Whether a page has its content.

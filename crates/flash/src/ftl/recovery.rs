@@ -234,7 +234,8 @@ impl Ftl {
         blocks.sort_by_key(|(_, oob)| std::cmp::Reverse(oob.sequence));
         for (block, _) in blocks {
             if let Some(ppn) = self.last_root(*block)? {
-                let (_, data) = self.read_page(ppn)?;
+                let read = self.read_page(ppn);
+                let (_, data) = self.needed(read, ppn, Content::Root)?;
                 let root = Root::decode(&data).filter(|root| self.fits(root));
                 let root = root.ok_or_else(|| FtlError::Corrupt {
                     page: ppn,
@@ -288,7 +289,9 @@ impl Ftl {
         let pages = self.nand.geometry().pages();
         for (number, piece) in (0..).zip(&root.pieces) {
             let Some(ppn) = piece.ppn else { continue };
-            let data = self.read_meta(ppn, Content::Map(number))?;
+            let content = Content::Map(number);
+            let read = self.read_meta(ppn, content);
+            let data = self.needed(read, ppn, content)?;
             if !self.map.decode(number, &data, pages) {
                 return Err(FtlError::Corrupt {
                     page: ppn,
@@ -302,7 +305,9 @@ impl Ftl {
 
     fn read_table(&mut self, root: &Root) -> Result<(), FtlError> {
         for (number, ppn) in (0..).zip(&root.table) {
-            let data = self.read_meta(*ppn, Content::Table(number))?;
+            let content = Content::Table(number);
+            let read = self.read_meta(*ppn, content);
+            let data = self.needed(read, *ppn, content)?;
             self.take_entries(*ppn, decode(&data))?;
         }
         self.table.pages.clone_from(&root.table);

@@ -8,8 +8,9 @@
 //!
 //! Then comes the number of further choices (4), and each of them (4): garbage collection is 0
 //! greedy, or 1 by cost and benefit; the entries of the map in memory; percent and reads at which a
-//! block is moved; whether pages are paired. A choice that is not there is the usual one. Then come
-//! the NAND ([`crate::nand::Nand::encode`]), its own choices, and a CRC-32C of all that (4).
+//! block is moved; whether pages are paired; the blocks that garbage collection makes ahead of need. A
+//! choice that is not there is the usual one. Then come the NAND ([`crate::nand::Nand::encode`]), its
+//! own choices, and a CRC-32C of all that (4).
 //!
 //! Version 4 lacks the NAND's choices, and version 3 all choices. Version 2 also lacks the place of
 //! the map, which goes to one die; version 1 also lacks that of copies, which go to separate blocks.
@@ -27,7 +28,7 @@ use crate::nand::saved::{take, word};
 const MAGIC: &[u8; 8] = b"onewrtDV";
 const VERSION: u32 = 5;
 /// More choices in a file are from a newer program.
-const CHOICES: usize = 5;
+const CHOICES: usize = 6;
 
 /// Writes a device into a file, whole or not at all. It first writes a new file next to it, so there has
 /// to be room for both. Where `path` is a symbolic link, the file behind it is replaced. Mode and owner
@@ -213,7 +214,14 @@ fn choices(config: &Config) -> [u32; CHOICES] {
     };
     let Scrub { percent, reads } = config.scrub;
     let pairs = u32::from(config.pairs);
-    [collects, config.cached_entries, percent, reads, pairs]
+    [
+        collects,
+        config.cached_entries,
+        percent,
+        reads,
+        pairs,
+        config.gc_ahead,
+    ]
 }
 
 /// Takes `count` of them.
@@ -226,6 +234,7 @@ fn choose(config: &mut Config, count: u32, bytes: &mut &[u8]) -> Result<(), Stri
             (2, percent) => config.scrub.percent = percent,
             (3, reads) => config.scrub.reads = reads,
             (4, pairs @ (0 | 1)) => config.pairs = pairs == 1,
+            (5, blocks) => config.gc_ahead = blocks,
             (number, value) => {
                 return Err(format!("choice {number} is {value}, which is not known"));
             }
@@ -255,6 +264,7 @@ mod tests {
         config.collects = CollectsBy::CostBenefit;
         config.cached_entries = 20;
         config.scrub.percent = 50;
+        config.gc_ahead = 0;
         let nand = Nand::new(geometry, Timing::built_in("tlc").unwrap()).unwrap();
         let nand = nand.with_bit_errors(BitErrors {
             corrects: 40,
@@ -295,19 +305,29 @@ mod tests {
         older[8..12].copy_from_slice(&2_u32.to_be_bytes());
         older.drain(older.len() - 4 - before.len()..older.len() - 4);
         let mut version_4 = older.clone();
+        // Files of before 2026-11-28 do not say how much room is made ahead.
+        let mut five = bytes.clone();
+        five[40..44].copy_from_slice(&5_u32.to_be_bytes());
+        five.drain(64..68);
         older.drain(36..44 + 4 * CHOICES);
         version_4[8..12].copy_from_slice(&4_u32.to_be_bytes());
-        for older in [&mut older, &mut version_4] {
+        for older in [&mut older, &mut version_4, &mut five] {
             let end = older.len() - 4;
             let crc = crc32c::crc32c(&older[..end]).to_be_bytes();
             older[end..].copy_from_slice(&crc);
         }
         assert_eq!(decode(&version_4).unwrap().1, config);
+        let usual = Config {
+            gc_ahead: Config::GC_AHEAD,
+            ..config
+        };
+        assert_eq!(decode(&five).unwrap().1, usual);
         let (_, older) = decode(&older).unwrap();
         config.map = MapGoes::OneDie;
         config.collects = CollectsBy::Greedy;
         config.cached_entries = 0;
         config.scrub.percent = 0;
+        config.gc_ahead = Config::GC_AHEAD;
         assert_eq!(older, config);
         for at in (0..bytes.len()).step_by(997) {
             let mut damaged = bytes.clone();

@@ -94,7 +94,7 @@ impl Ftl {
 mod tests {
     use super::Scrub;
     use crate::ftl::flaw::Flaw;
-    use crate::ftl::{Config, Ftl, FtlError, Lpn, Tid};
+    use crate::ftl::{Config, FlushWrites, Ftl, FtlError, Lpn, Tid};
     use crate::nand::timing::Timing;
     use crate::nand::{BitErrors, Geometry, Nand};
 
@@ -112,15 +112,19 @@ mod tests {
 
     /// A device with such errors, whose reads take so many microseconds.
     fn ftl_with(scrub: Scrub, errors: BitErrors, read_us: f64) -> Ftl {
-        let geometry = Geometry {
-            page_bytes: 512,
-            pages_per_block: 16,
-            ..Geometry::openssd(96)
-        };
         let config = Config {
             table_capacity: 20,
             scrub,
             ..Config::new(400)
+        };
+        ftl_of(config, errors, read_us)
+    }
+
+    fn ftl_of(config: Config, errors: BitErrors, read_us: f64) -> Ftl {
+        let geometry = Geometry {
+            page_bytes: 512,
+            pages_per_block: 16,
+            ..Geometry::openssd(96)
         };
         let timing = Timing {
             read_us,
@@ -209,6 +213,56 @@ mod tests {
         let lost = read_on(&mut ftl(Scrub::default()));
         let is_lost = lost.as_ref().is_err_and(FtlError::is_lost);
         assert!(is_lost, "{lost:?}");
+    }
+
+    /// The power goes after every write. Recovery's own reads disturb the bookkeeping.
+    #[test]
+    fn a_device_whose_bookkeeping_is_lost_cannot_be_opened_and_says_what_was_lost() {
+        let live = |percent: u32| {
+            let config = Config {
+                table_capacity: 20,
+                scrub: Scrub { percent, reads: 0 },
+                flush: FlushWrites::Map,
+                ..Config::new(400)
+            };
+            let errors = BitErrors {
+                per_read: 20_000.0,
+                ..BY_READS
+            };
+            let mut ftl = ftl_of(config, errors, 250.0);
+            let mut moved = 0;
+            for _ in 0..1_000 {
+                // The other pieces of the map stay where they are.
+                ftl.write(Lpn(399), &[2; 512]).unwrap();
+                ftl.flush().unwrap();
+                let pieces = ftl.map.pieces.clone();
+                moved += ftl.statistics().scrub_blocks;
+                let nand = ftl.into_nand();
+                let kept = nand.clone();
+                match Ftl::open(nand, config) {
+                    Ok((opened, _)) => ftl = opened,
+                    Err(error) => return Err((error, pieces, Box::new(kept))),
+                }
+            }
+            Ok(moved)
+        };
+        let (error, pieces, nand) = live(0).unwrap_err();
+        let mut numbered = (0..).zip(pieces);
+        let is_lost = |piece: &(u32, crate::ftl::map::Piece)| {
+            let page = piece.1.ppn.unwrap();
+            let content = format!("piece {} of the page map", piece.0);
+            error == FtlError::LostBookkeeping { page, content } && nand.is_lost(page, 64)
+        };
+        assert!(numbered.any(|piece| is_lost(&piece)), "{error}");
+        assert!(
+            error.is_lost()
+                && error
+                    .to_string()
+                    .contains("restore its content from a backup")
+        );
+        // Where blocks are moved in time, nothing is lost.
+        let moved = live(30).unwrap();
+        assert!(moved > 50, "{moved}");
     }
 
     /// Whether the pages that are not lost have their last contents after a power cut.

@@ -433,6 +433,21 @@ impl Nand {
         is_last && self.blocks[block.0 as usize].next == self.geometry.page_in_block(ppn) + 1
     }
 
+    /// The out-of-band areas of all programmed pages, whether or not they can be read.
+    #[cfg(test)]
+    pub(crate) fn programmed(&self) -> impl Iterator<Item = (Ppn, &OobBytes)> {
+        let blocks = (0..).zip(&self.blocks);
+        blocks.flat_map(move |(number, block)| {
+            let pages = (0..).zip(&block.pages);
+            pages.filter_map(move |(page, content)| match content {
+                Page::Programmed { oob, .. } => {
+                    Some((self.geometry.ppn(BlockNo(number), page), oob))
+                }
+                Page::Erased | Page::Unreadable => None,
+            })
+        })
+    }
+
     /// Whether a page has more wrong bits than can be corrected, after as many reads more.
     #[cfg(test)]
     pub(crate) fn is_lost(&self, ppn: Ppn, more: u32) -> bool {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::make::Make;
-use crate::ftl::oob::Content;
+use crate::ftl::oob::{Content, Oob};
 use crate::ftl::{Ftl, FtlError, Lpn, Tid};
 use crate::nand::timing::Timing;
 use crate::nand::{BlockNo, Nand, NandError, Ppn};
@@ -76,7 +76,7 @@ pub(super) struct Pair {
     pub(super) is_worn_out: bool,
     /// Whether it has too little time to move blocks, so that it may lose pages.
     pub(super) may_lose: bool,
-    /// Whether a page that is marked as lost could be read: no bit errors explain that.
+    /// Whether an error was found that no bit errors explain.
     pub(super) has_invented: bool,
 }
 
@@ -549,11 +549,27 @@ impl Pair {
                     nand = kept;
                 }
                 Err(error) => {
+                    self.has_invented |= !self.explains(&kept, &error);
                     self.closed = Some(kept);
                     return Err(format!("the device cannot be opened: {error}"));
                 }
             }
         }
+    }
+
+    /// Whether bit errors explain that recovery cannot read a page: those of the page, or those of the
+    /// newest root. Pages that an older root names may have been programmed again.
+    fn explains(&self, nand: &Nand, error: &FtlError) -> bool {
+        let FtlError::LostBookkeeping { page, .. } = error else {
+            return true;
+        };
+        let more = 4 * self.make.geometry.pages_per_block;
+        let is_lost = |ppn| nand.is_lost(ppn, more);
+        let roots = nand.programmed().filter_map(|(ppn, oob)| {
+            let oob = Oob::decode(oob)?;
+            (oob.content == Content::Root).then_some((oob.sequence, ppn))
+        });
+        is_lost(*page) || roots.max().is_some_and(|(_, root)| is_lost(root))
     }
 
     /// Pages that the device needs now.
