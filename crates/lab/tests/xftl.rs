@@ -180,7 +180,8 @@ fn parts_of_the_device_reach_every_figure_and_are_named() {
             let parts = &one["controller"]["parts"];
             let expected = serde_json::json!({
                 "planes": 2, "map_cache": 4096, "paired_pages": true, "table": 6144,
-                "transfer_rate": null, "write_buffer": 64, "map_interval": 8192, "wear_gap": 64
+                "transfer_rate": null, "write_buffer": 64, "map_interval": 8192, "wear_gap": 64,
+                "gc_ahead": 4
             });
             assert_eq!(*parts, expected, "{one}");
         }

@@ -103,6 +103,7 @@ with their range; the JSON has for each run those just before and just after it.
   used=programmed|steady       a used device was programmed 1.5 times over, or until amplification is steady [programmed]
   planes=NUMBER                of each die, which program pages together [1]
   map-cache=ENTRIES            of the page map in memory; 0 is all [0]
+  gc-ahead=BLOCKS              free beyond the reserve that garbage collection makes ahead of need [4]
   pages=independent|paired     whether a cell has two pages; then the FTL pads [independent]
   bit-errors=FILE              rates of bit errors; scrub=PERCENT and scrub-reads=READS move blocks before
   buffer=PAGES                 the write buffer [64]

@@ -112,7 +112,7 @@ impl FlashModel {
                 }
                 _ => Err(
                     "there is no such option (there are board, and with = nand, flush, copies, map, gc, used, planes, \
-                     map-cache, pages, bit-errors, scrub, \
+                     map-cache, gc-ahead, pages, bit-errors, scrub, \
                      scrub-reads, \
                      spare, full, buffer, queue, channels, ways, page-size, pages-per-block, time)"
                         .to_owned(),
@@ -368,6 +368,13 @@ mod tests {
         let by_benefit = model("ftl:gc=cost-benefit").expect("a model");
         let said = by_benefit.description();
         assert!(said.contains("by cost and benefit"), "{said}");
+        for (name, ahead) in [("ftl", 4), ("ftl:gc-ahead=0", 0), ("ftl:gc-ahead=16", 16)] {
+            let model = model(name).expect("a model");
+            let (_, config) = model.shape(64 << 20).expect("a shape");
+            assert_eq!(config.gc_ahead, ahead);
+            let told = format!(", {ahead} blocks made ahead of need");
+            assert_eq!(model.description().contains(&told), ahead != 4);
+        }
         let board = model("ftl:board,spare=30").expect("a model");
         assert_eq!((board.channels, board.ways, board.spare), (2, 4, 30));
         let said = board.description();
@@ -383,6 +390,7 @@ mod tests {
             ("ftl:spare=0", "from 1 to 90"),
             ("ftl:flush=often", "often"),
             ("ftl:gc=lazy", "lazy"),
+            ("ftl:gc-ahead=1025", "from 0 to 1024"),
             ("ftl:nand=paper", "no NAND is called that"),
         ] {
             let error = model(name).expect_err(name);

@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::device::{one_of, within};
 
+/// The most blocks that garbage collection may make ahead of need.
+pub const GC_AHEAD_MOST: u32 = 1_024;
+
 /// See the module.
 #[derive(clap::Args, Clone, Debug, Serialize, Deserialize)]
 pub struct Choices {
@@ -28,6 +31,11 @@ pub struct Choices {
     /// Entries of the page map in the controller's memory; 0 is all of them (docs/xftl.md)
     #[arg(long, default_value_t = 0)]
     pub map_cache: u32,
+
+    /// Free blocks beyond the reserve that garbage collection makes ahead of need, on each plane of a
+    /// die; 0 is none (docs/xftl.md)
+    #[arg(long, value_name = "BLOCKS", default_value_t = Config::GC_AHEAD, value_parser = clap::value_parser!(u32).range(0..=GC_AHEAD_MOST as i64))]
+    pub gc_ahead: u32,
 
     /// Whether a cell has two pages, so that a power cut may take both (docs/xftl.md)
     #[arg(long, value_enum, default_value_t = PagesArg::Independent)]
@@ -108,6 +116,7 @@ impl Choices {
         used: UsedArg::Programmed,
         planes: 1,
         map_cache: 0,
+        gc_ahead: Config::GC_AHEAD,
         pages: PagesArg::Independent,
         bit_errors: None,
         scrub: 30,
@@ -121,6 +130,9 @@ impl Choices {
             "used" => Some(one_of(value).map(|used| self.used = used)),
             "planes" => Some(within(value, 1, 4).map(|planes| self.planes = planes)),
             "map-cache" => Some(within(value, 0, u32::MAX).map(|entries| self.map_cache = entries)),
+            "gc-ahead" => {
+                Some(within(value, 0, GC_AHEAD_MOST).map(|blocks| self.gc_ahead = blocks))
+            }
             "pages" => Some(one_of(value).map(|pages| self.pages = pages)),
             "bit-errors" => Some(bit_errors(value).map(|errors| self.bit_errors = Some(errors))),
             "scrub" => Some(within(value, 0, 100).map(|percent| self.scrub = percent)),
@@ -134,6 +146,7 @@ impl Choices {
         Config {
             collects: self.gc.into(),
             cached_entries: self.map_cache,
+            gc_ahead: self.gc_ahead,
             pairs: self.pages == PagesArg::Paired,
             scrub: match self.bit_errors {
                 Some(_) => Scrub {
@@ -172,6 +185,9 @@ impl Choices {
                 ", {} entries of the map in memory",
                 self.map_cache
             ));
+        }
+        if self.gc_ahead != Config::GC_AHEAD {
+            text.push_str(&format!(", {} blocks made ahead of need", self.gc_ahead));
         }
         if self.pages == PagesArg::Paired {
             text.push_str(", paired pages");

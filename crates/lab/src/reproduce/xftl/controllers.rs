@@ -9,7 +9,9 @@ use clap::Parser;
 use serde::Serialize;
 
 use super::nand::Nand;
+use onewrite_cli::ftl::choices::GC_AHEAD_MOST;
 use onewrite_cli::ftl::device::{Shape, Tuned};
+use onewrite_flash::ftl::Config;
 use onewrite_flash::nand::timing::Timing;
 
 /// The pages that a flush writes, in the words of `onewrite ftl create --flush`.
@@ -151,6 +153,7 @@ const WRITE_BUFFER: u32 = 64;
 /// As every device of `onewrite ftl create`, like the next one.
 const MAP_INTERVAL: u32 = 8_192;
 const WEAR_GAP: u32 = 64;
+const GC_AHEAD: u32 = Config::GC_AHEAD;
 
 /// Parts of the device that are there by choice, and numbers that no source states (docs/xftl.md), in every figure.
 #[derive(clap::Args, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -186,6 +189,10 @@ pub struct Parts {
     /// The same: the difference in erases from which wear leveling moves a block
     #[arg(long, value_name = "ERASES", default_value_t = WEAR_GAP, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     wear_gap: u32,
+
+    /// The same: free blocks beyond the reserve that garbage collection makes ahead of need, on each plane; 0 is none
+    #[arg(long, value_name = "BLOCKS", default_value_t = GC_AHEAD, value_parser = clap::value_parser!(u32).range(0..=GC_AHEAD_MOST as i64))]
+    gc_ahead: u32,
 }
 
 impl Default for Parts {
@@ -205,6 +212,7 @@ impl Parts {
         write_buffer: WRITE_BUFFER,
         map_interval: MAP_INTERVAL,
         wear_gap: WEAR_GAP,
+        gc_ahead: GC_AHEAD,
     };
 
     /// The choices, in words that follow others.
@@ -236,6 +244,9 @@ impl Parts {
         }
         if self.wear_gap != WEAR_GAP {
             text.push_str(&format!(", wear gap of {} erases", self.wear_gap));
+        }
+        if self.gc_ahead != GC_AHEAD {
+            text.push_str(&format!(", {} blocks made ahead of need", self.gc_ahead));
         }
         text
     }
@@ -461,6 +472,7 @@ impl Controller {
             transfer_rate,
             map_interval,
             wear_gap,
+            gc_ahead,
             ..
         } = self.parts;
         let tuned = Tuned {
@@ -469,6 +481,7 @@ impl Controller {
             wear_gap: Some(wear_gap),
         };
         let (map_cache, table) = (map_cache.to_string(), table.to_string());
+        let gc_ahead = gc_ahead.to_string();
         let planes = self.planes().to_string();
         let pairs = match self.parts.paired_pages {
             true => "paired",
@@ -502,6 +515,8 @@ impl Controller {
             &planes,
             "--map-cache",
             &map_cache,
+            "--gc-ahead",
+            &gc_ahead,
             "--pages",
             pairs,
         ];
@@ -569,19 +584,18 @@ mod tests {
             transfer_rate: Some(40),
             map_interval: 1_024,
             wear_gap: 8,
+            gc_ahead: 0,
             write_buffer: 16,
             ..Parts::NONE
         });
         let (nand, config) = tuned.shape(96, 30).unwrap().make().unwrap();
-        assert_eq!((config.checkpoint_every, config.wear_gap), (1_024, 8));
-        assert_eq!(
-            (usual.1.checkpoint_every, usual.1.wear_gap),
-            (MAP_INTERVAL, WEAR_GAP)
-        );
+        let numbers = |of: Config| (of.checkpoint_every, of.wear_gap, of.gc_ahead);
+        assert_eq!(numbers(config), (1_024, 8, 0));
+        assert_eq!(numbers(usual.1), (MAP_INTERVAL, WEAR_GAP, GC_AHEAD));
         let rate = |nand: &onewrite_flash::nand::Nand| nand.timing().transfer_mb_per_s;
         assert_eq!((rate(&usual.0), rate(&nand)), (156.0, 40.0));
         assert_eq!(tuned.timing().unwrap().transfer_mb_per_s, 40.0);
-        let named = "transfer of 40 MB/s, write buffer of 16 pages, map written every 1024 pages, wear gap of 8 erases";
+        let named = "transfer of 40 MB/s, write buffer of 16 pages, map written every 1024 pages, wear gap of 8 erases, 0 blocks made ahead of need";
         assert!(tuned.name().contains(named), "{}", tuned.name());
         assert!(
             !name.contains("plane") && !name.contains("entries"),

@@ -578,6 +578,7 @@ mod tests {
             ["--write-buffer", "0"],
             ["--map-interval", "63"],
             ["--wear-gap", "0"],
+            ["--gc-ahead", "1025"],
         ] {
             assert!(parsed(&words).is_err(), "{words:?}");
         }
