@@ -297,6 +297,29 @@ fn slots_that_find_no_room_to_become_smaller_stay_as_they_are() {
     }
 }
 
+/// The flushes of a commit of 40 rows, in which the slots move.
+fn moves(file: &MemoryFile, db: &mut Db, tree: TreeId, rows: i64) -> u64 {
+    let (slots, flushes) = (slot_pages(file), db.stats().flushes);
+    write(db, tree, rows..rows + 40);
+    assert!(slot_pages(file) > slots);
+    db.stats().flushes - flushes
+}
+
+/// Before free pages within the file are written over, a durable header settles all commits: a record
+/// may name such a page.
+#[test]
+fn slots_that_move_within_the_file_come_after_a_header() {
+    let file = MemoryFile::new();
+    let (mut db, tree) = imported(&file, 5);
+    let at_the_end = moves(&file, &mut db, tree, 5);
+    let file = MemoryFile::new();
+    let (mut db, tree) = imported(&file, 300);
+    small(&mut db, tree, 128);
+    assert_eq!(slot_pages(&file), 16);
+    let within = moves(&file, &mut db, tree, 300);
+    assert_eq!((at_the_end, within), (1 + 2, 1 + 2 + 2));
+}
+
 #[test]
 fn large_transactions_now_and_then_do_not_make_the_file_grow() {
     const ROWS: i64 = 300;
