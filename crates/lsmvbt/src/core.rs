@@ -143,6 +143,8 @@ pub(crate) struct Core {
     pub(crate) header: Header,
     /// Versions that never happened. Pages that one of them wrote last are stripped.
     pub(crate) lost: Lost,
+    /// The pages of these that the last walk has found: see [`Core::heal`].
+    pub(crate) of_lost: Vec<u32>,
     /// Headers with new marks that this handle has written since it moved the floor.
     pub(crate) marked_by: u64,
     /// False while the newest header may not have reached the disk.

@@ -158,9 +158,13 @@ impl Core {
         let enough = largest
             .map(size_for)
             .filter(|enough| size / TOO_LARGE > *enough);
-        match (old, enough) {
-            (Some(old), Some(enough)) => self.change_slots(old.shrunk(enough)),
-            _ => Ok(()),
+        let (Some(old), Some(enough)) = (old, enough) else {
+            return Ok(());
+        };
+        match self.change_slots(old.shrunk(enough)) {
+            // The old ones are large enough. A flush that finds no room has failed like any other.
+            Err(error) if error.is_full() => self.check_poison(),
+            changed => changed,
         }
     }
 
@@ -484,4 +488,104 @@ fn slot_head(
     set_u32(&mut image[..], 56, images);
     page::seal(&mut image);
     image
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shared::{MAGIC, READY};
+    use crate::{Db, Durability, MemoryFile, Options, TreeId, TreeKind};
+
+    fn open(file: &MemoryFile) -> Result<Db> {
+        let options = Options {
+            torn: Torn::Double,
+            ..Options::default()
+        };
+        Db::open(file.storage(), options)
+    }
+
+    fn change(db: &mut Db, change: impl FnOnce(&mut Db)) {
+        db.begin_write().unwrap();
+        change(db);
+        db.commit(Durability::Flush).unwrap();
+    }
+
+    fn make_tree(db: &mut Db) -> TreeId {
+        let mut tree = TreeId(0);
+        change(db, |db| tree = db.create_tree(TreeKind::Integer).unwrap());
+        tree
+    }
+
+    fn fill(db: &mut Db, tree: TreeId, rows: std::ops::Range<i64>) {
+        change(db, |db| {
+            for key in rows {
+                db.put_integer(tree, key, &[7; 900]).unwrap();
+            }
+        });
+    }
+
+    fn slots(db: &Db) -> Slots {
+        Slots::of(&db.core.header).unwrap()
+    }
+
+    /// Slots take pages that a slice of a dropped tree has freed. The rest of the tree leads there, and
+    /// another handle's cache still has the pages as its nodes.
+    #[test]
+    fn a_stale_cache_frees_no_page_of_the_slots() {
+        let file = MemoryFile::new();
+        let (mut a, mut b) = (open(&file).unwrap(), open(&file).unwrap());
+        let (large, small) = (make_tree(&mut b), make_tree(&mut b));
+        fill(&mut b, large, 0..4800);
+        (0..130).for_each(|_| fill(&mut b, small, 0..1));
+        let before = slots(&b);
+        let view = a.snapshot().unwrap();
+        assert_eq!(a.count(view.version(), large).unwrap(), 4800);
+        drop(view);
+        a.release_dropped().unwrap();
+        change(&mut b, |db| db.drop_tree(large).unwrap());
+        make_tree(&mut b);
+        fill(&mut b, small, 0..160);
+        let now = slots(&b);
+        assert!(now.pages() > before.pages() && now.end() < before.start());
+        a.begin_write().unwrap();
+        let mut cached: Vec<u32> = now.all().collect();
+        cached.retain(|page| a.core.cache.get(*page).is_some_and(|n| n.tree == large.0));
+        assert!(cached.len() > 20);
+        // This is asked before a dead page is freed.
+        cached.retain(|page| !a.core.is_free(*page));
+        assert!(cached.is_empty(), "{cached:?}");
+        a.create_tree(TreeKind::Integer).unwrap();
+        assert_eq!(slots(&a), now);
+        let freed = &a.core.txn().unwrap().freed;
+        assert!(freed.len() > 400, "{}", freed.len());
+        let of_slots: Vec<&u32> = freed.iter().filter(|page| now.contains(**page)).collect();
+        assert!(of_slots.is_empty(), "{of_slots:?}");
+        a.commit(Durability::Flush).unwrap();
+        fill(&mut a, small, 0..1600);
+        assert_eq!(a.check().unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_page_that_was_kept_back_is_not_free_if_it_is_of_the_slots() {
+        let file = MemoryFile::new();
+        let mut db = open(&file).unwrap();
+        let tree = make_tree(&mut db);
+        fill(&mut db, tree, 0..1);
+        let page = slots(&db).page(1, 3);
+        db.core.space.keep_back(1, vec![page]);
+        db.core.release_quarantine().unwrap();
+        assert!(!db.core.space.keeps_any_back());
+        assert!(!db.core.space.map.contains(page));
+    }
+
+    /// A release with this number in shared memory may free pages of the slots.
+    #[test]
+    fn a_release_that_frees_pages_of_the_slots_is_not_joined() {
+        let file = MemoryFile::new();
+        let db = open(&file).unwrap();
+        db.core.store(READY, 0x4c53_4d56_4254_0005).unwrap();
+        assert!(matches!(open(&file), Err(Error::Busy)));
+        db.core.store(READY, MAGIC).unwrap();
+        open(&file).unwrap();
+    }
 }

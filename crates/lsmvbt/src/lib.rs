@@ -33,6 +33,7 @@
 
 mod again;
 mod cache;
+mod close;
 mod commit;
 mod core;
 mod cursor;

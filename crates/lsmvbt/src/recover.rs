@@ -1,4 +1,4 @@
-//! Opening, recovery, closing.
+//! Opening and recovery.
 //!
 //! Recovery reads the header, the marked regions, and nothing else. With T the highest `ver` in
 //! them:
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::cache::Cache;
 use crate::core::Core;
-use crate::double::{Redone, is_double, leave_small_slots, protect};
+use crate::double::{Redone, is_double, protect};
 use crate::error::{Error, Result};
 use crate::freemap::{FIRST, FreeMap, is_fixed};
 use crate::header::{Header, Marks, is_magic, newer_format};
@@ -41,13 +41,6 @@ pub(crate) const HEADER_TRIES: u32 = 100;
 
 /// Pages of a region in one read: 64 KiB, the most that a VFS is asked for.
 const AT_ONCE: usize = 16;
-
-/// Whether other handles have the database open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Others {
-    None,
-    Some,
-}
 
 /// The data of a page that recovery needs.
 pub(crate) struct Seen {
@@ -89,6 +82,7 @@ impl Core {
             stats: Stats::default(),
             header: blank_header(0),
             lost: Default::default(),
+            of_lost: Vec::new(),
             marked_by: 0,
             header_flushed: false,
             slots_may_have_moved: false,
@@ -114,7 +108,7 @@ impl Core {
         opened.map(|()| core)
     }
 
-    fn lock_patiently(&self, lock: Lock, mode: LockMode) -> Result<()> {
+    pub(crate) fn lock_patiently(&self, lock: Lock, mode: LockMode) -> Result<()> {
         for _ in 0..OPEN_TRIES {
             if self
                 .storage
@@ -128,7 +122,7 @@ impl Core {
         Err(Error::Busy)
     }
 
-    fn lock_now(&self, lock: Lock, mode: LockMode) -> Result<bool> {
+    pub(crate) fn lock_now(&self, lock: Lock, mode: LockMode) -> Result<bool> {
         self.storage
             .lock(lock, mode)
             .map_err(Error::io("taking a lock"))
@@ -566,84 +560,5 @@ impl Core {
         }
         protect(&mut free, &header);
         Ok(free)
-    }
-
-    // ---- the end
-
-    /// Closes. The last handle leaves a clean header. If it may only read, it cannot. So where such a
-    /// handle has opened the database, every handle that writes leaves one.
-    pub(crate) fn close(&mut self) -> Result<()> {
-        if self.txn.is_some() {
-            self.rollback()?;
-        }
-        if self.space.keeps_any_back() {
-            match self.flush() {
-                Err(Error::Busy) | Ok(()) => {}
-                Err(e) => return Err(e),
-            }
-        }
-        for snapshot in std::mem::take(&mut self.snapshots) {
-            self.unmark(snapshot.mark)?;
-        }
-        self.lock_patiently(Lock::RECOVER, LockMode::Exclusive)?;
-        let closed = self.close_locked();
-        self.unlock(Lock::RECOVER, LockMode::Exclusive)?;
-        closed
-    }
-
-    fn close_locked(&mut self) -> Result<()> {
-        self.unlock(Lock::OPEN, LockMode::Shared)?;
-        let writes = !self.options.read_only && self.load(POISON)? == 0;
-        if !writes {
-            return Ok(());
-        }
-        if !self.lock_now(Lock::OPEN, LockMode::Exclusive)? {
-            return self.leave_clean();
-        }
-        let closed = self.write_clean_header(Others::None);
-        self.store(READY, 0)?;
-        self.unlock(Lock::OPEN, LockMode::Exclusive)?;
-        closed
-    }
-
-    /// Leaves a clean header next to other handles, if one of them may be the last and only read.
-    fn leave_clean(&mut self) -> Result<()> {
-        // One that is writing now leaves it in turn.
-        if self.load(ONLY_READ)? == 0 || !self.lock_now(Lock::WRITE, LockMode::Exclusive)? {
-            return Ok(());
-        }
-        let left = self.write_clean_header(Others::Some);
-        self.unlock(Lock::WRITE, LockMode::Exclusive)?;
-        left
-    }
-
-    fn write_clean_header(&mut self, others: Others) -> Result<()> {
-        if self.load(WRITING)? != 0 {
-            self.recover_live()?;
-        }
-        self.catch_up()?;
-        let current = self.load(CURRENT)?;
-        if self.header.marks.is_empty() && self.header.floor == current {
-            return Ok(());
-        }
-        self.write_again()?;
-        // It also covers the pages that `double` has written in place.
-        self.flush_storage()?;
-        self.now_durable(current)?;
-        self.release_quarantine()?;
-        let mut header = self.header.clone();
-        // Numbers of rolled-back transactions are used up too: spilled pages carry them.
-        let floor = self.load(NEXT)?.saturating_sub(1).max(current);
-        header.floor = floor;
-        header.settled = floor;
-        header.marks = Marks::Some(Default::default());
-        header.reserved = 0;
-        let mut free = self.space.map.clone();
-        if others == Others::None {
-            leave_small_slots(&mut header, &mut free);
-        }
-        self.write_header(header, Some(&free))?;
-        self.flush_storage()?;
-        self.store(SETTLED, floor)
     }
 }

@@ -296,6 +296,8 @@ impl Core {
         if undone.is_ok() {
             self.undo_ops(0)?;
             self.protect_slots();
+            // Slots that have moved stay, and others must learn that the old ones are free.
+            self.publish_free()?;
             self.store(WRITING, 0)?;
         }
         self.txn = None;

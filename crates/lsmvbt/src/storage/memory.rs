@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{AtomicWrites, Lock, LockMode, Storage};
@@ -45,6 +46,8 @@ struct State {
     /// A page whose next read fails.
     fail_read: Option<u64>,
     capacity: Option<u64>,
+    /// Pages that find the disk full wherever the file ends.
+    refused: Option<Range<u64>>,
     /// Seconds since 1970.
     clock: u32,
     atomic: u32,
@@ -144,6 +147,12 @@ impl MemoryFile {
     /// limit.
     pub fn limit(&self, capacity: Option<u64>) {
         self.state().capacity = capacity;
+    }
+
+    /// Writes to these pages find the disk full, though they do not make the file larger: the file
+    /// system copies on write. `None`: none do.
+    pub fn refuse_writes_of(&self, pages: Option<Range<u64>>) {
+        self.state().refused = pages;
     }
 
     /// Sets the clock of all handles, in seconds since 1970. It stands until it is set again.
@@ -340,7 +349,12 @@ impl Storage for Handle {
             s.tick(self.id)?;
             let page = offset / PAGE_SIZE as u64 + i as u64;
             let end = (page + 1) * PAGE_SIZE as u64;
-            if end > s.size && s.capacity.is_some_and(|most| end > most) {
+            let grows = end > s.size && s.capacity.is_some_and(|most| end > most);
+            if grows
+                || s.refused
+                    .as_ref()
+                    .is_some_and(|pages| pages.contains(&page))
+            {
                 return Err(io::ErrorKind::StorageFull.into());
             }
             let mut block: Block = Box::new([0; PAGE_SIZE]);

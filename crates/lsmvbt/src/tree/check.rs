@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::freemap::is_fixed;
 use crate::header::Marks;
 use crate::page::{Entry, NodeRef, PageType};
-use crate::shared::{CRASHED, CURRENT, DURABLE};
+use crate::shared::{CRASHED, CURRENT, DURABLE, HEAL_TRIES, HEAL_WALKED};
 use crate::slots::Slots;
 use crate::tree::edit::owns;
 use crate::tree::search::Visible;
@@ -251,7 +251,8 @@ impl Core {
     /// The caller has flushed, and begun the transaction.
     ///
     /// The pages are free whatever becomes of the transaction. Those of lost versions are written by
-    /// the transaction that commits: until then, every later one takes them along.
+    /// the transaction that commits: until then, every later one takes them along. It does not walk
+    /// again for that: each handle walks once.
     pub(crate) fn heal(&mut self) -> Result<()> {
         let tries = self.load(CRASHED)?;
         let small = self.space.map.hwm <= self.options.recovery_pages;
@@ -263,23 +264,51 @@ impl Core {
         if read || self.load(DURABLE)? < base {
             return Ok(());
         }
-        let reached = match self.reached(base) {
-            Ok(reached) => reached,
+        let pages = match self.pages_to_heal(base, tries) {
             // A damaged page stops nobody from writing others, and stays damaged.
             Err(Error::Damaged { .. }) => return self.store(CRASHED, 0),
-            Err(_) => return self.store(CRASHED, tries - 1),
+            Err(_) => return self.store(CRASHED, tries.min(HEAL_TRIES) - 1),
+            Ok(pages) if pages.is_empty() => return self.store(CRASHED, 0),
+            Ok(pages) => pages,
         };
-        self.free_unreached(&reached);
-        self.publish_free()?;
-        self.forget_lost(&reached)?;
-        if reached.of_lost.is_empty() {
-            return self.store(CRASHED, 0);
-        }
-        for page in reached.of_lost.into_iter().take(HEALED) {
+        self.store(CRASHED, HEAL_WALKED)?;
+        for page in pages {
             self.node_mut(page)?;
         }
         self.txn()?.heals = true;
         Ok(())
+    }
+
+    /// The pages of lost versions to write again: those that this handle still knows, or walks for. The
+    /// walk frees what it does not reach.
+    fn pages_to_heal(&mut self, base: u64, tries: u64) -> Result<Vec<u32>> {
+        if tries == HEAL_WALKED {
+            let known = self.still_of_lost()?;
+            if !known.is_empty() {
+                return Ok(known);
+            }
+        }
+        let mut reached = self.reached(base)?;
+        self.free_unreached(&reached);
+        self.publish_free()?;
+        self.forget_lost(&reached)?;
+        reached.of_lost.truncate(HEALED);
+        self.of_lost.clone_from(&reached.of_lost);
+        Ok(reached.of_lost)
+    }
+
+    /// The pages that the last walk of this handle has found, without those that others have written
+    /// or freed since.
+    fn still_of_lost(&mut self) -> Result<Vec<u32>> {
+        let mut pages = self.of_lost.clone();
+        pages.retain(|page| !self.is_free(*page));
+        let mut still = Vec::new();
+        for page in pages {
+            let node = self.dead_node(page)?;
+            let of_lost = node.filter(|node| self.lost.before(node.ver).is_some());
+            still.extend(of_lost.map(|node| node.page.0));
+        }
+        Ok(still)
     }
 
     /// Frees all other pages; returns their number.
@@ -335,10 +364,13 @@ impl Core {
             }
         }
         while let Some(page) = dead.pop() {
-            if reached.pages.contains(&page) {
+            // One that is free is nobody's, whatever still leads to it.
+            if reached.pages.contains(&page) || self.is_free(page) {
                 continue;
             }
-            let Some(node) = self.dead_node(page)? else {
+            let node = self.dead_node(page)?;
+            // One born in a lost version was free when that one took it.
+            let Some(node) = node.filter(|node| self.lost.before(node.birth).is_none()) else {
                 continue;
             };
             reached.pages.insert(page);

@@ -1,9 +1,12 @@
 //! Failed flushes, as Linux has them: what was dirty is clean afterwards, in the page cache and
 //! perhaps nowhere else, and the next flush succeeds.
 
+use std::sync::{Arc, Mutex};
+
 use lsmvbt::{Db, Durability, Error, MemoryFile, Options, PowerCut, Torn, TreeId, TreeKind};
 
 use crate::drive::options;
+use crate::hooks::Hook;
 
 const TREE: TreeId = TreeId(1);
 /// Bytes of a value: one row a leaf, so that rows do not meet in a page.
@@ -261,4 +264,55 @@ fn a_rollback_after_a_failed_flush_claims_nothing() {
     let found = [1, 2, 3].map(|key| value(&mut db, key));
     assert_eq!(found, [2, shown, 4]);
     check(&mut db);
+}
+
+/// Found by reading: a handle that closes looked for a failed flush before it had the writer's lock. It
+/// wrote then, and its close failed.
+#[test]
+fn a_close_next_to_a_flush_that_fails_writes_nothing_and_succeeds() {
+    let mut failed = 0;
+    for torn in [Torn::Trust, Torn::Double] {
+        for step in 1.. {
+            let file = made(torn);
+            let hook = Hook::default();
+            let mut closes = Db::open(hook.storage(file.storage()), options(torn)).unwrap();
+            let writer = Arc::new(Mutex::new(open(&file, torn)));
+            let only_reads = Options {
+                read_only: true,
+                ..options(torn)
+            };
+            let reader = Db::open(file.storage(), only_reads).unwrap();
+            put(&mut closes, 3, 2).unwrap();
+            let then = Arc::new(Mutex::new(None));
+            let (others, at) = (writer.clone(), then.clone());
+            let same = file.clone();
+            hook.before(step, move || {
+                same.fail_syncs(true);
+                if matches!(
+                    put(&mut others.lock().unwrap(), 30, 3),
+                    Err(Error::Io { .. })
+                ) {
+                    *at.lock().unwrap() = Some(same.counts());
+                }
+                same.fail_syncs(false);
+            });
+            let closed = closes.close();
+            let is_over = hook.clear();
+            if let Some(counts) = *then.lock().unwrap() {
+                assert_eq!(file.counts(), counts, "{torn:?} {step}");
+                failed += 1;
+            }
+            closed.unwrap_or_else(|error| panic!("{torn:?} {step}: {error}"));
+            std::mem::forget((writer, reader));
+            power_cut(&file);
+            let mut db = open(&file, torn);
+            check(&mut db);
+            assert_eq!(value(&mut db, 3), 2);
+            if is_over {
+                break;
+            }
+        }
+    }
+    println!("{failed} flushes failed during a close");
+    assert!(failed >= 2, "{failed}");
 }

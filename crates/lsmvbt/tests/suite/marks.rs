@@ -189,10 +189,15 @@ fn recovery_reads_little_where_the_same_pages_change_or_rows_are_appended() {
 
 /// A power cut that keeps the page of a commit, and loses the header that marks it.
 pub fn lose_the_header(file: &MemoryFile, db: &mut Db, key: i64) {
+    lose_the_header_of(file, db, key, &[9; 500]);
+}
+
+/// The same with this value. The power is cut before a second page is written.
+pub fn lose_the_header_of(file: &MemoryFile, db: &mut Db, key: i64, value: &[u8]) {
     // Two steps each for the header and the page; the next one begins the flush.
     file.kill_after(Some(5));
     db.begin_write().unwrap();
-    db.put_integer(TREE, key, &[9; 500]).unwrap();
+    db.put_integer(TREE, key, value).unwrap();
     db.commit(Durability::Flush).unwrap_err();
     file.kill_after(None);
     let mut asked = 0;

@@ -84,7 +84,7 @@ fn moved_by_another(rows: i64, asks: bool, within: bool, moves: impl FnOnce(&Mem
     fill(&mut a, tree, 0..5);
     a.commit(Durability::Flush).expect("committed");
     if within {
-        leave_free_pages(&mut a);
+        leave_free_pages(&file, &mut a);
     }
 
     b.begin_write().expect("a transaction");
@@ -102,8 +102,9 @@ fn moved_by_another(rows: i64, asks: bool, within: bool, moves: impl FnOnce(&Mem
     }
 }
 
-/// Makes a tree of 900 pages and drops it: a run of free pages that is longer than slots of 100 rows.
-fn leave_free_pages(db: &mut Db) {
+/// Makes a tree of 900 pages and drops it: a run of free pages that is longer than slots of 100 rows. The
+/// slots are small again.
+fn leave_free_pages(file: &MemoryFile, db: &mut Db) {
     db.begin_write().expect("a transaction");
     let other = db.create_tree(TreeKind::Integer).expect("a tree");
     fill(db, other, 0..900);
@@ -111,25 +112,57 @@ fn leave_free_pages(db: &mut Db) {
     db.begin_write().expect("a transaction");
     db.drop_tree(other).expect("dropped");
     db.commit(Durability::Flush).expect("committed");
-    for _ in 0..10 {
+    for _ in 0..130 {
         db.begin_write().expect("a transaction");
         let tree = db.create_tree(TreeKind::Integer).expect("a tree");
         db.drop_tree(tree).expect("dropped");
         db.commit(Durability::Flush).expect("committed");
     }
     assert!(db.status().expect("a status").free_pages > 800);
+    assert_eq!(slot_pages(file), 16);
 }
 
 #[test]
 fn slots_that_a_rolled_back_writer_has_moved_are_kept_clear() {
     for (asks, within) in [(false, false), (true, false), (false, true), (true, true)] {
         moved_by_another(300, asks, within, |file, mut b| {
-            let size = file.bytes().len();
+            let (size, slots) = (file.bytes().len(), slot_pages(file));
             b.write(Durability::Flush).expect("written");
+            assert!(slot_pages(file) > slots);
             assert!(within == (file.bytes().len() < size + 100 * PAGE));
             b.rollback().expect("rolled back");
             b.close().expect("closed");
         });
+    }
+}
+
+/// Found by reading: the pages of the old slots were free in the header, and in the memory of the
+/// writer. No map that another handle reads had them.
+#[test]
+fn a_rollback_after_slots_have_moved_leaves_no_page_unreachable() {
+    for within in [false, true] {
+        let file = MemoryFile::new();
+        let (mut a, mut b) = (open(&file), open(&file));
+        let (db, tree) = (&mut a, TreeId(1));
+        db.begin_write().expect("a transaction");
+        assert_eq!(db.create_tree(TreeKind::Integer).expect("a tree"), tree);
+        fill(db, tree, 0..5);
+        db.commit(Durability::Flush).expect("committed");
+        if within {
+            leave_free_pages(&file, db);
+        }
+        let before = slot_pages(&file);
+        b.begin_write().expect("a transaction");
+        fill(&mut b, tree, OTHERS);
+        b.write(Durability::Flush).expect("written");
+        b.rollback().expect("rolled back");
+        assert!(slot_pages(&file) > before);
+        write(&mut a, tree, 5..6);
+        write(&mut b, tree, 6..7);
+        for db in [&mut a, &mut b] {
+            holds(db, tree, 0..7);
+            assert_eq!(db.reclaim().expect("reclaimed"), 0, "{within}");
+        }
     }
 }
 
@@ -232,6 +265,59 @@ fn slots_become_smaller_and_the_file_uses_their_pages() {
     let now = db.status().expect("a status").pages;
     assert!(now < size + 100, "{size} pages became {now}");
     holds(&mut db, tree, 0..3 * ROWS);
+}
+
+/// Found by reading: the commit failed whose turn it was to make the slots smaller.
+#[test]
+fn slots_that_find_no_room_to_become_smaller_stay_as_they_are() {
+    const ROWS: i64 = 100;
+    let commits = commits_until_smaller(ROWS);
+    // The headers, and the maps of free pages.
+    for full in [0..2, 4..6] {
+        let file = MemoryFile::new();
+        let (mut db, tree) = imported(&file, ROWS);
+        small(&mut db, tree, commits - 1);
+        let before = slot_pages(&file);
+        file.refuse_writes_of(Some(full));
+        small(&mut db, tree, 1);
+        file.refuse_writes_of(None);
+        let mut other = open(&file);
+        for db in [&mut db, &mut other] {
+            small(db, tree, 31);
+            assert_eq!(slot_pages(&file), before);
+            holds(db, tree, 0..ROWS);
+        }
+        small(&mut db, tree, 2);
+        assert!(slot_pages(&file) < before);
+        other.release_dropped().expect("released");
+        assert_eq!(db.reclaim().expect("reclaimed"), 0);
+        std::mem::forget((db, other));
+        file.power_cut(PowerCut::Torn, &mut |_| 0);
+        holds(&mut open(&file), tree, 0..ROWS);
+    }
+}
+
+/// The flushes of a commit of 40 rows, in which the slots move.
+fn moves(file: &MemoryFile, db: &mut Db, tree: TreeId, rows: i64) -> u64 {
+    let (slots, flushes) = (slot_pages(file), db.stats().flushes);
+    write(db, tree, rows..rows + 40);
+    assert!(slot_pages(file) > slots);
+    db.stats().flushes - flushes
+}
+
+/// Before free pages within the file are written over, a durable header settles all commits: a record
+/// may name such a page.
+#[test]
+fn slots_that_move_within_the_file_come_after_a_header() {
+    let file = MemoryFile::new();
+    let (mut db, tree) = imported(&file, 5);
+    let at_the_end = moves(&file, &mut db, tree, 5);
+    let file = MemoryFile::new();
+    let (mut db, tree) = imported(&file, 300);
+    small(&mut db, tree, 128);
+    assert_eq!(slot_pages(&file), 16);
+    let within = moves(&file, &mut db, tree, 300);
+    assert_eq!((at_the_end, within), (1 + 2, 1 + 2 + 2));
 }
 
 #[test]
