@@ -21,7 +21,7 @@ const NOTIFY: u32 = 1 << (16 + 10);
 /// A record: processor, microseconds, action, sector, bytes, data.
 type Event = (u32, u64, u32, u64, u32, u16);
 
-/// What two processors did. blkparse prints [`TEXT`] of it.
+/// The work of two processors. blkparse prints [`TEXT`] of it.
 const EVENTS: [Event; 13] = [
     (0, 0, NOTIFY, 0, 0, 16),
     (1, 5, NOTIFY | 2, 0, 0, 33),

@@ -75,7 +75,7 @@ pub struct Records<R> {
     order: Option<Order>,
 }
 
-/// What we need of a record.
+/// The fields of a record that a replay needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     time_ns: u64,
