@@ -289,8 +289,11 @@ mod tests {
         record
     }
 
-    /// The lines of a file, or why there are no more, with the offset.
-    fn read(file: &[u8]) -> (Vec<Result<Line, String>>, Option<(u64, Problem)>) {
+    /// Why there are no more lines, and the offset.
+    type End = Option<(u64, Problem)>;
+
+    /// The lines of a file.
+    fn read(file: &[u8]) -> (Vec<Result<Line, String>>, End) {
         let mut records = Records::new(file);
         let mut lines = Vec::new();
         loop {
