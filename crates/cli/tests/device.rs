@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::flash::{FTLS, counts_add_up, number};
 use common::{can_make, onewrite, path, text};
 use onewrite_iotrace::scratch::FileSystem;
 use serde_json::Value;
@@ -77,6 +78,19 @@ fn an_emmc_is_as_slow_as_its_model_and_its_bytes_add_up() {
     assert_eq!(left.count(), 0, "something was left behind");
 }
 
+/// Runs these modes on flash, in a directory of which nothing may be left.
+fn on_flash(flash: &str, file_system: FileSystem, modes: &[&str], more: &[&str]) -> Value {
+    let dir = tempfile::tempdir().expect("a directory");
+    let modes = modes.join(",");
+    let (scratch, name) = (path(dir.path()), file_system.name());
+    let args = ["--device", flash, "--scratch", name, "--modes", &modes];
+    let document = document(&[&args[..], &["--scratch-dir", scratch], more].concat());
+    assert_eq!(loops_below(dir.path()), 0);
+    let left = std::fs::read_dir(dir.path()).expect("a directory");
+    assert_eq!(left.count(), 0, "something was left behind");
+    document
+}
+
 /// Every way to flush and to copy, on flash that is in use, so that garbage is collected. Time adds
 /// nothing to counts, so it is left out.
 #[test]
@@ -84,82 +98,59 @@ fn what_flash_programs_is_what_the_host_wrote_the_map_and_what_was_moved() {
     if !can_run() {
         return;
     }
-    const COUNT: u64 = 60;
-    let dir = tempfile::tempdir().expect("a directory");
-    for flash in [
-        "ftl:time=none",
-        "ftl:flush=changed,copies=among-host,time=none",
+    let modes = [
+        "delete", "truncate", "persist", "wal", "waldio", "swal", "direct", "onewrite",
+    ];
+    let more = [
         "ftl:flush=journal,time=none",
-        "ftl:board,time=none",
         "ftl:flush=changed,gc=cost-benefit,planes=2,map-cache=400,pages=paired,queue=8,time=none",
-    ] {
-        let document = document(&[
-            "--device",
-            flash,
-            "--scratch-dir",
-            path(dir.path()),
-            "--modes",
-            "delete,wal,waldio,swal,direct,onewrite",
-            "--count",
-            &COUNT.to_string(),
-        ]);
-        assert_eq!(document["flash_model"]["name"], flash);
-        assert_eq!(document["device_model"], Value::Null);
+    ];
+    for flash in FTLS.into_iter().chain(more) {
+        let document = on_flash(flash, FileSystem::Ext4, &modes, &["--count", "60"]);
+        counts_add_up(&document, flash, &modes);
         let runs = document["runs"].as_array().expect("runs");
-        assert_eq!(runs.len(), 6, "{document}");
-        for run in runs {
-            let number = |pointer: &str| {
-                let found = run.pointer(pointer).and_then(Value::as_u64);
-                found.unwrap_or_else(|| panic!("no {pointer} in {run}"))
-            };
-            let pages = |name: &str| number(&format!("/flash/statistics/{name}"));
-            let copies = pages("gc_copies") + pages("wear_copies") + pages("failed_copies");
-            let copies = copies + pages("scrub_copies") + pages("padding_writes");
-            let map = pages("map_writes") + pages("table_writes") + pages("root_writes");
-            let host = pages("host_writes");
-            let programs = number("/flash/nand/programs");
-            assert_eq!(programs, host + map + copies, "{flash}: {run}");
-            assert_eq!(number("/flash/nand/failures"), 0);
-            // A commit is durable in a page of its own. The kernel writes blocks of 4 KiB, of which
-            // each is in one page, and two at most share one. The last few are of opening the
-            // database.
-            let kernel =
-                ["/device", "/after", "/checkpoint"].map(|of| number(&format!("{of}/write_bytes")));
-            let blocks = kernel.iter().sum::<u64>() / 4096;
-            assert!(host >= COUNT.max(blocks / 2), "{flash}: {run}");
-            assert!(host <= blocks + 16, "{flash}: {run}");
-            assert!(
-                pages("flushes") >= number("/device/flushes"),
-                "{flash}: {run}"
-            );
-            // Without the option a flush writes none of the map. That is written from time to time.
-            let is_flushed = map > 0 && (flash != "ftl:time=none" || map >= pages("flushes"));
-            assert_eq!(is_flushed, flash != "ftl:time=none", "{flash}: {run}");
-            let times = run["flash"]["write_amplification"]
-                .as_f64()
-                .expect("a figure");
-            assert!(
-                (times - programs as f64 / host as f64).abs() < 1e-9,
-                "{run}"
-            );
-            assert!(run["flash"]["life_years"].as_f64() > Some(0.0), "{run}");
-        }
-        let sum = |mode: &str, pointer: &str| -> u64 {
-            let of_mode = runs.iter().filter(|run| run["mode"] == mode);
-            of_mode
-                .filter_map(|run| run.pointer(pointer)?.as_u64())
-                .sum()
+        let written = |mode: &str| {
+            let run = runs.iter().find(|run| run["mode"] == mode);
+            number(run.expect("a run"), "/flash/statistics/host_writes")
         };
-        let programs = "/flash/statistics/host_writes";
-        assert!(
-            sum("onewrite", programs) < sum("wal", programs),
-            "{document}"
-        );
-        assert!(sum("wal", programs) < sum("delete", programs), "{document}");
+        assert!(written("onewrite") < written("wal"), "{document}");
+        assert!(written("wal") < written("persist"), "{document}");
+        assert!(written("persist") < written("delete"), "{document}");
+        assert!(written("delete") < written("truncate"), "{document}");
     }
-    assert_eq!(loops_below(dir.path()), 0);
-    let left = std::fs::read_dir(dir.path()).expect("a directory");
-    assert_eq!(left.count(), 0, "something was left behind");
+}
+
+/// Checkpoints that give the database the log's blocks, where the file system has a call for it. Rows
+/// of half a page make the database grow, so that there are blocks to give.
+#[test]
+fn what_flash_programs_adds_up_where_checkpoints_remap_blocks() {
+    if !can_run() || !can_make(FileSystem::Xfs) || !can_make(FileSystem::Btrfs) {
+        return;
+    }
+    let on_xfs = [
+        "onewrite:checkpoint=exchange",
+        "onewrite:checkpoint=forward,region=4m",
+    ];
+    let on_btrfs = ["onewrite:checkpoint=clone"];
+    let more = ["--count", "150", "--record-size", "2000"];
+    let more = [&more[..], &["--autocheckpoint", "50"]].concat();
+    for flash in FTLS {
+        for (file_system, modes) in [
+            (FileSystem::Xfs, &on_xfs[..]),
+            (FileSystem::Btrfs, &on_btrfs),
+        ] {
+            let document = on_flash(flash, file_system, modes, &more);
+            counts_add_up(&document, flash, modes);
+            for run in document["runs"].as_array().expect("runs") {
+                let remapped = "/pragmas/onewrite_status/remapped";
+                let pages = number(run, &format!("{remapped}/remapped_pages"));
+                assert!(pages > 0, "{run}");
+                let made = number(run, &format!("{remapped}/replenished_bytes"));
+                let has_region = run["mode"] == on_xfs[1];
+                assert_eq!(made > 0, has_region, "{run}");
+            }
+        }
+    }
 }
 
 /// Each durable write of the raw rates is a page at least, which takes 1.35 ms.

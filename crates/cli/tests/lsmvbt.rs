@@ -4,6 +4,9 @@
 
 mod common;
 
+use std::path::Path;
+
+use common::flash::{self, FTLS, counts_add_up};
 use common::{can_make, onewrite, path, text};
 use onewrite_iotrace::scratch::FileSystem;
 use serde_json::Value;
@@ -84,6 +87,31 @@ fn a_row_is_one_page_and_one_flush_where_page_writes_are_trusted() {
     assert!(bytes[2] * 100 <= bytes[0] * 50, "{bytes:?}");
     let flushes = number(&document["runs"][1]["device"]["flushes"]);
     assert!((400..420).contains(&flushes), "{flushes}");
+}
+
+/// As `tests/device.rs` has it for the other modes.
+#[test]
+fn what_flash_programs_is_what_the_host_wrote_the_map_and_what_was_moved() {
+    if !Path::new("/dev/fuse").exists() {
+        println!("SKIPPED: no /dev/fuse");
+        return;
+    }
+    if !can_make(FileSystem::Ext4) {
+        return;
+    }
+    let modes = ["lsmvbt:torn=double", "lsmvbt:torn=trust"];
+    let joined = modes.join(",");
+    for flash in FTLS {
+        let args = ["--device", flash, "--modes", &joined];
+        let more = ["--count", "60", "--repeat", "1"];
+        let document = document("compare", &[&args[..], &more].concat());
+        counts_add_up(&document, flash, &modes);
+        let runs = document["runs"].as_array().expect("runs");
+        let doubled = runs.iter().find(|run| run["mode"] == modes[0]);
+        let written = flash::number(doubled.expect("a run"), "/flash/statistics/host_writes");
+        // A page in place, and the slot with its image.
+        assert!(written >= 2 * 60, "{document}");
+    }
 }
 
 #[test]

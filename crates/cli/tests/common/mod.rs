@@ -1,6 +1,7 @@
 //! Helpers that several tests of the command share.
 #![allow(dead_code, unused_imports)] // not every test that includes this module needs all of it
 
+pub mod flash;
 mod support;
 
 use std::path::PathBuf;

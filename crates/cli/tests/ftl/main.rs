@@ -1,6 +1,7 @@
 //! `onewrite ftl`, and SQLite on its mounts: `PRAGMA journal_mode=xftl` on transactional files.
 
 mod below;
+mod blktrace;
 mod command;
 #[path = "../common/mod.rs"]
 mod common;

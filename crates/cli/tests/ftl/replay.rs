@@ -132,21 +132,6 @@ fn an_unknown_line_is_an_error_with_its_place_or_is_counted() {
     }
 }
 
-/// Its events are binary. They begin with the kernel's magic number, in the machine's order of bytes.
-#[test]
-fn blktraces_own_files_are_answered_with_the_way_to_their_text() {
-    let device = Device::new(&[]);
-    let trace = device.dir.path().join("trace.blktrace.0");
-    for first in [*b"\x07tae", *b"eat\x07"] {
-        std::fs::write(&trace, [&first[..], &[0xff; 44]].concat()).unwrap();
-        let output = onewrite("ftl", &["replay", path(&device.file()), path(&trace)]);
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        let way_out = format!("blkparse -i {} | onewrite ftl replay", path(&trace));
-        assert!(said.contains(&way_out), "{said}");
-    }
-}
-
 #[test]
 fn one_disk_of_several_can_be_chosen() {
     let device = Device::new(&[]);

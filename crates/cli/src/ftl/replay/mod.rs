@@ -1,19 +1,22 @@
 //! `onewrite ftl replay`: a block trace on a device.
 //!
-//! [`formats`] reads the trace line by line, `play` does the requests, `report` says what they cost.
+//! [`formats`] reads the trace line by line or, of blktrace's own files, `records` record by record.
+//! `play` does the requests, `report` says what they cost.
 
 mod formats;
+mod inputs;
 mod play;
+mod records;
 mod report;
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::io::BufRead;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::device;
 use crate::Outcome;
-use formats::{Action, Format, Line};
+use formats::{Action, Format, Line, blktrace};
+use inputs::Input;
 use play::Player;
 use report::{Lines, Report, Terms};
 
@@ -21,6 +24,9 @@ use report::{Lines, Report, Terms};
 pub const AFTER_HELP: &str = "\
 The formats (--format; without it, the first line decides):
   events    onewrite trace --events: one JSON object a line
+  blktrace  blktrace's own files, one for each processor. NAME is NAME.blktrace.0, NAME.blktrace.1 and so on, \
+and several files can be named: all are played by their times. - is the stream of blktrace -o -. --action as with \
+blkparse
   blkparse  the text of blktrace's blkparse. One action of a request is played: --action D, what the device \
 got. Other actions and the statistics at the end are counted as no requests
   fio       fio's iolog (write_iolog), version 2 or 3
@@ -33,7 +39,8 @@ modulo the device's size. That keeps its alignment. What is then still beyond th
 report says how many. An I/O that is longer than the device is cut to its size, and counted.
 
 Unknown lines: an error with file and line, and the device's file stays as it was. --lenient counts them, and \
-the report has the first.
+the report has the first. So it is with unknown records of blktrace, and with a file that ends inside one; the \
+error has their offset.
 
 Disks: a trace may have several: blkparse's 8,0, MSR's hm_1, fio's names, the modes of `trace --insert`. All \
 are played on this one device. --only plays one of them.
@@ -56,6 +63,7 @@ that is also in years. A last flush belongs to the replay: it writes what the bu
 Examples:
   onewrite ftl create my.device --mib 1024 --flush whole --copies among-host
   onewrite ftl replay my.device sda.blkparse
+  blktrace -d /dev/sda -w 60; onewrite ftl replay my.device sda
   zcat hm_1.csv.gz | onewrite ftl replay my.device - --timed=100 --json
   fio --write_iolog=job.log job.fio; onewrite ftl replay my.device job.log --lenient";
 
@@ -65,14 +73,15 @@ pub struct Args {
     /// The device's file; it is written back
     file: PathBuf,
 
-    /// The trace; - is standard input
-    trace: PathBuf,
+    /// The trace; - is standard input. Only blktrace's own files can be several
+    #[arg(required = true, value_name = "TRACE")]
+    traces: Vec<PathBuf>,
 
     /// The trace's format [default: its first line decides]
     #[arg(long, value_enum)]
     format: Option<Format>,
 
-    /// The action of blkparse that counts
+    /// The action of blktrace and blkparse that counts
     #[arg(long, value_enum, default_value = "D")]
     action: Action,
 
@@ -84,7 +93,7 @@ pub struct Args {
     #[arg(long, value_name = "SPEED", num_args = 0..=1, require_equals = true, default_missing_value = "1", value_parser = speed)]
     timed: Option<f64>,
 
-    /// Count unknown lines instead of ending at the first
+    /// Count unknown lines and records instead of ending at the first
     #[arg(long)]
     lenient: bool,
 
@@ -133,61 +142,20 @@ pub fn run(args: &Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn input(trace: &Path) -> Result<Box<dyn BufRead>, String> {
-    if trace.as_os_str() == "-" {
-        return Ok(Box::new(std::io::stdin().lock()));
-    }
-    let file =
-        File::open(trace).map_err(|error| format!("cannot read {}: {error}", trace.display()))?;
-    Ok(Box::new(BufReader::new(file)))
-}
-
-/// Plays every line.
+/// Plays the whole trace.
 fn play(args: &Args, player: &mut Player) -> Result<(Format, Lines), String> {
-    let name = args.trace.display();
+    let mut inputs = inputs::open(&args.traces)?;
     let mut lines = Lines::default();
-    let mut reader = args
-        .format
-        .map(|format| (format, format.reader(args.action)));
-    let mut input = input(&args.trace)?;
-    let first = input
-        .fill_buf()
-        .map_err(|error| format!("{name}: {error}"))?;
-    if formats::is_blktrace(first) {
-        return Err(format!(
-            "{name} is blktrace's own format: make text of it with \"blkparse -i {name} | onewrite ftl replay {} -\"",
-            args.file.display()
-        ));
-    }
-    for (number, line) in (1_u64..).zip(input.lines()) {
-        let at = |error: &dyn std::fmt::Display| format!("{name}, line {number}: {error}");
-        let line = line.map_err(|error| at(&error))?;
-        lines.lines += 1;
-        if reader.is_none() && !line.trim().is_empty() {
-            let format = Format::of(&line).ok_or_else(|| {
-                at(&"no known format begins like this; --format names the format")
-            })?;
-            reader = Some((format, format.reader(args.action)));
+    let format = match (is_blktrace(args.format, &mut inputs)?, inputs.pop()) {
+        (false, Some(only)) => play_lines(only, args, player, &mut lines)?,
+        (_, last) => {
+            inputs.extend(last);
+            records::play(inputs, args, player, &mut lines)?;
+            (lines.lines > 0).then_some(Format::Blktrace)
         }
-        let Some((_, reader)) = &mut reader else {
-            continue;
-        };
-        match reader.line(&line) {
-            Ok(Line::Other) => lines.others += 1,
-            Ok(Line::Request(request)) if !lines.wants(&request.of, args.only.as_deref()) => {}
-            Ok(Line::Request(request)) => {
-                player.play(&request).map_err(|error| at(&error))?;
-            }
-            Err(error) if args.lenient => {
-                lines.unknown += 1;
-                lines.first_unknown.get_or_insert_with(|| at(&error));
-            }
-            Err(error) => {
-                return Err(format!("{}; --lenient counts such lines", at(&error)));
-            }
-        }
-    }
-    match (reader, &args.only) {
+    };
+    let name = args.traces[0].display();
+    match (format, &args.only) {
         (None, _) => Err(format!("{name} is empty")),
         (Some(_), Some(only)) if !lines.disks.contains(only) => {
             let disks: Vec<&str> = lines.disks.iter().map(String::as_str).collect();
@@ -196,6 +164,67 @@ fn play(args: &Args, player: &mut Player) -> Result<(Format, Lines), String> {
                 disks.join(" ")
             ))
         }
-        (Some((format, _)), _) => Ok((format, lines)),
+        (Some(format), _) => Ok((format, lines)),
     }
+}
+
+/// Whether these are blktrace's own files, as the user says or as they begin.
+fn is_blktrace(format: Option<Format>, inputs: &mut [Input]) -> Result<bool, String> {
+    let (mut found, files) = (None, inputs.len());
+    for input in inputs {
+        let first = input.reader.fill_buf();
+        let first = first.map_err(|error| format!("{}: {error}", input.name))?;
+        if blktrace::is_blktrace(first) {
+            found.get_or_insert(&input.name);
+        }
+    }
+    match (format, found, files) {
+        (Some(Format::Blktrace), ..) => Ok(true),
+        (Some(_), Some(name), _) => Err(format!(
+            "{name} is one of blktrace's own files, which --format blktrace reads"
+        )),
+        (Some(_), None, 2..) => {
+            Err("several files can only be blktrace's own: give one file of this --format".into())
+        }
+        (None, None, 2..) | (None, Some(_), _) => Ok(true),
+        (_, None, _) => Ok(false),
+    }
+}
+
+/// Plays every line; the format, if there is a line.
+fn play_lines(
+    input: Input,
+    args: &Args,
+    player: &mut Player,
+    lines: &mut Lines,
+) -> Result<Option<Format>, String> {
+    let name = input.name;
+    let mut format = args.format;
+    let mut reader = format.and_then(|format| format.reader(args.action));
+    for (number, line) in (1_u64..).zip(input.reader.lines()) {
+        let at = |error: &dyn std::fmt::Display| format!("{name}, line {number}: {error}");
+        let line = line.map_err(|error| at(&error))?;
+        lines.lines += 1;
+        if reader.is_none() && !line.trim().is_empty() {
+            format = Format::of(&line);
+            reader = format.and_then(|format| format.reader(args.action));
+            if reader.is_none() {
+                return Err(at(
+                    &"no known format begins like this; --format names the format",
+                ));
+            }
+        }
+        let Some(reader) = &mut reader else {
+            continue;
+        };
+        match reader.line(&line) {
+            Ok(Line::Other) => lines.others += 1,
+            Ok(Line::Request(request)) if !lines.wants(&request.of, args.only.as_deref()) => {}
+            Ok(Line::Request(request)) => {
+                player.play(&request).map_err(|error| at(&error))?;
+            }
+            Err(error) => lines.unknown(args.lenient, at(&error))?,
+        }
+    }
+    Ok(format)
 }

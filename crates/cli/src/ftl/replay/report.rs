@@ -17,7 +17,7 @@ const SECONDS_OF_A_YEAR: f64 = 365.25 * 86_400.0;
 /// Different disks that are listed, at most.
 const DISKS: usize = 64;
 
-/// The lines of the trace.
+/// The lines of the trace, or the records of blktrace's own files.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Lines {
     /// All of them.
@@ -35,6 +35,19 @@ pub struct Lines {
 }
 
 impl Lines {
+    /// Counts an unknown line or record with `lenient`.
+    ///
+    /// # Errors
+    /// Without it, `error` itself.
+    pub fn unknown(&mut self, lenient: bool, error: String) -> Result<(), String> {
+        if !lenient {
+            return Err(format!("{error}; --lenient counts it, and goes on"));
+        }
+        self.unknown += 1;
+        self.first_unknown.get_or_insert(error);
+        Ok(())
+    }
+
     /// Whether a request of this disk is played; notes the disk.
     pub fn wants(&mut self, of: &str, only: Option<&str>) -> bool {
         let is_wanted = only.is_none_or(|only| only == of);
@@ -338,12 +351,19 @@ impl Report {
             self.statistics.blank_reads,
             "pages were read that nobody had written: the device answers without its NAND",
         );
-        note(self.trace.others, "lines were no requests");
+        let what = match self.format {
+            Format::Blktrace => "records",
+            _ => "lines",
+        };
+        note(self.trace.others, &format!("{what} were no requests"));
         note(
             self.trace.of_other_disks,
             "requests of other disks were left out",
         );
-        note(self.trace.unknown, "lines are unknown, and were left out");
+        note(
+            self.trace.unknown,
+            &format!("{what} are unknown, and were left out"),
+        );
         if let Some(first) = &self.trace.first_unknown {
             text.push_str(&format!("the first of them: {first}\n"));
         }

@@ -7,7 +7,7 @@
 //! One action of a request is played, by default D: what the device got, after the scheduler merged
 //! requests. The statistics after the last event are no requests.
 
-use super::{Kind, Line, Request, SECTOR_BYTES, number};
+use super::{Asked, Kind, Line, SECTOR_BYTES, number};
 
 /// The action of a request that counts.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,19 +31,19 @@ impl Action {
             Self::Complete => "C",
         }
     }
+
+    /// `__BLK_TA_...` of `include/uapi/linux/blktrace_api.h`.
+    pub(super) fn number(self) -> u32 {
+        match self {
+            Self::Queue => 1,
+            Self::Issue => 7,
+            Self::Complete => 8,
+        }
+    }
 }
 
 /// blkparse's other actions: merges, plugs, remaps, splits, messages and so on.
 const ACTIONS: &str = "Q G I D C M F A B X P U UT T R S m";
-
-/// The letters of RWBS.
-#[derive(Clone, Copy, Debug)]
-struct Asked {
-    /// `None` for `N` and the like.
-    kind: Option<Kind>,
-    flush_before: bool,
-    fua: bool,
-}
 
 #[derive(Debug)]
 pub struct Reader {
@@ -102,19 +102,7 @@ impl Reader {
             [sector, "+", sectors, ..] => (bytes_of(sector)?, bytes_of(sectors)?),
             _ => (0, 0),
         };
-        let kind = match (asked.kind, bytes) {
-            (Some(Kind::Flush), _) => Kind::Flush,
-            (_, 0) if asked.flush_before => Kind::Flush,
-            (None, _) | (_, 0) => return Ok(Line::Other),
-            (Some(kind), _) => kind,
-        };
-        let is_flush = kind == Kind::Flush;
-        let bytes = if is_flush { 0 } else { bytes };
-        Ok(Line::Request(Request {
-            flush_before: asked.flush_before && !is_flush,
-            fua: asked.fua && !is_flush,
-            ..Request::new(at_ns, device, kind, offset, bytes)
-        }))
+        Ok(asked.line(at_ns, device, offset, bytes))
     }
 }
 

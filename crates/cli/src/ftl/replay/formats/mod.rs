@@ -1,7 +1,8 @@
-//! The formats of block traces: one line at a time to a request.
+//! The formats of block traces: one line or record at a time to a request.
 //!
 //! ```text
 //! events    `onewrite trace --events`: one JSON object a line
+//! blktrace  blktrace's own files: binary records
 //! blkparse  the text of blktrace's blkparse
 //! fio       fio's iolog, versions 2 and 3
 //! msr       MSR Cambridge (Narayanan et al., FAST 2008): comma-separated
@@ -11,6 +12,7 @@
 //! without a count.
 
 mod blkparse;
+pub mod blktrace;
 mod events;
 mod fio;
 mod msr;
@@ -18,17 +20,8 @@ mod msr;
 pub use blkparse::Action;
 use serde::Serialize;
 
-/// Bytes of the sectors that blkparse counts in.
+/// Bytes of the sectors that blktrace and blkparse count in.
 const SECTOR_BYTES: u64 = 512;
-
-/// Whether a file with this beginning is of `blktrace`, whose binary events `blkparse` prints. The
-/// kernel's `BLK_IO_TRACE_MAGIC` with a version of the format, in either order of bytes.
-pub fn is_blktrace(first: &[u8]) -> bool {
-    matches!(
-        first,
-        [1..=9, b't', b'a', b'e', ..] | [b'e', b'a', b't', 1..=9, ..]
-    )
-}
 
 /// The formats.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -36,6 +29,8 @@ pub fn is_blktrace(first: &[u8]) -> bool {
 pub enum Format {
     /// `onewrite trace --events`: one JSON object a line
     Events,
+    /// blktrace's own files, one for each processor: NAME is NAME.blktrace.0, NAME.blktrace.1 and so on
+    Blktrace,
     /// Text of blktrace's blkparse, in its default format
     Blkparse,
     /// fio's iolog, version 2 or 3
@@ -86,12 +81,40 @@ impl Request {
     }
 }
 
-/// A line of a trace that the format knows.
+/// A line or record of a trace that the format knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
     Request(Request),
     /// Not a request: a header, another event, a statistic.
     Other,
+}
+
+/// The operation of a request in blktrace's terms, which blkparse shows as RWBS.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    /// `None` for `N` and the like.
+    kind: Option<Kind>,
+    flush_before: bool,
+    fua: bool,
+}
+
+impl Asked {
+    /// The request at this place.
+    fn line(self, at_ns: i128, device: &str, offset: u64, bytes: u64) -> Line {
+        let kind = match (self.kind, bytes) {
+            (Some(Kind::Flush), _) => Kind::Flush,
+            (_, 0) if self.flush_before => Kind::Flush,
+            (None, _) | (_, 0) => return Line::Other,
+            (Some(kind), _) => kind,
+        };
+        let is_flush = kind == Kind::Flush;
+        let bytes = if is_flush { 0 } else { bytes };
+        Line::Request(Request {
+            flush_before: self.flush_before && !is_flush,
+            fua: self.fua && !is_flush,
+            ..Request::new(at_ns, device, kind, offset, bytes)
+        })
+    }
 }
 
 /// Reads the lines of one trace.
@@ -120,14 +143,15 @@ impl Format {
         }
     }
 
-    /// Its reader.
-    pub fn reader(self, action: Action) -> Reader {
-        match self {
+    /// The reader of its lines; `None` for blktrace, which has none.
+    pub fn reader(self, action: Action) -> Option<Reader> {
+        Some(match self {
             Self::Events => Reader::Events,
+            Self::Blktrace => return None,
             Self::Blkparse => Reader::Blkparse(blkparse::Reader::new(action)),
             Self::Fio => Reader::Fio(fio::Reader::default()),
             Self::Msr => Reader::Msr,
-        }
+        })
     }
 }
 
@@ -164,7 +188,7 @@ mod tests {
     fn read(text: &str) -> (Vec<Request>, usize) {
         let first = text.lines().next().expect("a line");
         let format = Format::of(first).expect("a known format");
-        let mut reader = format.reader(Action::Issue);
+        let mut reader = format.reader(Action::Issue).expect("a format of lines");
         let (mut requests, mut others) = (Vec::new(), 0);
         for line in text.lines() {
             match reader.line(line).expect(line) {
@@ -176,7 +200,7 @@ mod tests {
     }
 
     fn refused(format: Format, lines: &[&str]) -> String {
-        let mut reader = format.reader(Action::Issue);
+        let mut reader = format.reader(Action::Issue).expect("a format of lines");
         let (last, before) = lines.split_last().expect("a line");
         for line in before {
             reader.line(line).expect(line);
