@@ -220,7 +220,7 @@ impl Database {
         };
         let patience = patience_for_restart(log, index);
         if !patience.is_zero() && !log.background.await_idle(patience) {
-            gave_up_restart(log, index);
+            gave_up_restart(log, index, self.inner.index_view());
         }
     }
 

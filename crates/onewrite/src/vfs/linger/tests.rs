@@ -3,9 +3,7 @@ use std::thread;
 
 use super::*;
 use crate::log::{Log, OpenLog};
-use crate::mode::{InitPolicy, JournalMode, Layout};
-use crate::storage::{Access, DirectIo, Init, NewFile, Short};
-use crate::wal::PageSize;
+use crate::mode::Layout;
 
 /// A thread that checkpoints opens a file which another SQLite has open. A fork waits for that thread.
 #[test]
@@ -15,21 +13,7 @@ fn a_connection_of_our_own_ends_nothing_of_another_sqlite() {
     let host = host::get().expect("its host");
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("db-onewrite");
-    let open = OpenLog {
-        path: &path,
-        companions_of: &path,
-        mode: JournalMode::Onewrite,
-        page: PageSize::new(4096).expect("a page size"),
-        access: Access::ReadWrite,
-        new_file: NewFile {
-            mode: 0o600,
-            owner: None,
-        },
-        init: InitPolicy::Always(Init::ZeroFill),
-        direct: DirectIo::Never,
-        patience: &Short,
-    };
-    let log = Log::create(&open, Layout::Packed).expect("a log");
+    let log = Log::create(&OpenLog::for_test(&path), Layout::Packed).expect("a log");
     let served = Served {
         log: Arc::new(SharedLog::from(log)),
         by: Service::Checkpoints,
