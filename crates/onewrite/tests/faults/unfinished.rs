@@ -81,7 +81,7 @@ fn what_fills_a_sector_behind_such_a_commit_gives_way_to_the_next_one() {
         let filling = resealed.commit.plus(1);
         assert_eq!(filling, FrameNo(8), "{layout}");
         assert!(stock.remembers(7) && !stock.remembers(8), "{layout}");
-        // Without fixed places of the frames, recovery reads the log anew, as is not done here.
+        // Where frames have no fixed places, recovery reads the log first. Nothing does that here.
         if matches!(layout, Layout::Compressed | Layout::Packed) {
             continue;
         }
