@@ -179,6 +179,26 @@ fn with_relaxed_marks_one_is_false() {
     marks_are_true(LeftOut::Orders);
 }
 
+/// Two processes give up their waits for the restart. The mark keeps the longest log.
+#[test]
+fn a_failed_wait_for_the_restart_never_sinks() {
+    explore(LeftOut::Nothing, || {
+        let shared = Arc::new(Shared::private());
+        let waiters: Vec<_> = [1, 2]
+            .map(|frame| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || shared.set_restart_failed(SALTS, FrameNo(frame)))
+            })
+            .into();
+        let first = shared.restart_failed(SALTS);
+        assert!(shared.restart_failed(SALTS) >= first, "it has sunk");
+        waiters
+            .into_iter()
+            .for_each(|waiter| waiter.join().expect("no panic"));
+        assert_eq!(shared.restart_failed(SALTS), Some(FrameNo(2)));
+    });
+}
+
 /// Batches: the CRC and the end of each.
 const FIRST: LastBatch = LastBatch { crc: 1, end: 4160 };
 const SECOND: LastBatch = LastBatch { crc: 2, end: 4240 };

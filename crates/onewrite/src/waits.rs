@@ -1,5 +1,5 @@
 //! All waiting times, and the functions that wait. A process may be stopped, or frozen with its
-//! container, while it holds any lock, so every wait has a bound. The rules are W1 to W33 of
+//! container, while it holds any lock, so every wait has a bound. The rules are W1 to W34 of
 //! `docs/durability.md`, which also has a table of these times.
 
 pub mod stall;
@@ -86,6 +86,8 @@ times! {
     STALL_OVER = ms(1000);
     /// A database that lingers may be replaced at its path: its thread looks this often.
     LINGER_LOOK = ms(1000);
+    /// A close waits no longer for messages of our threads to be written to SQLite's log.
+    TOLD = ms(500);
     /// `exit` waits no longer for databases that linger to be closed.
     AT_EXIT = ms(5000);
     /// `fork` waits no longer until our threads are out of SQLite.

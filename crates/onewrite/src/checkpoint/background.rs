@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::due::{Due, Fill, Pass};
 use crate::storage::process_number;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Condvar, Instant, JoinHandle, Mutex, MutexGuard};
+use crate::sync::{Condvar, Instant, JoinHandle, Mutex, MutexGuard, forget_finished};
 use crate::waits::{IDLE, QUIET};
 
 /// So many commits that would have asked checkpoint by themselves after a failure. Then the next one
@@ -35,8 +35,8 @@ pub struct Background {
 #[derive(Default)]
 struct State {
     thread: Thread,
-    /// To be joined when the thread has ended.
-    handle: Option<Handle>,
+    /// To be joined at the end. All but the last have ended, or are about to.
+    handles: Handles,
     /// Whether a pass was asked for and has not begun.
     is_asked: bool,
     /// The last commit that has left a pass for a quiet moment, until there is a pass.
@@ -50,24 +50,34 @@ struct State {
     failure: Option<Failure>,
 }
 
-/// A thread, and the process that has it.
-struct Handle {
+/// Threads, and the process that has them.
+#[derive(Default)]
+struct Handles {
     process: u64,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
-impl Handle {
+impl Handles {
+    fn add(&mut self, thread: JoinHandle<()>) {
+        forget_finished(&mut self.threads);
+        self.process = process_number();
+        self.threads.push(thread);
+    }
+
     fn join(mut self) {
-        // A panic was reported when it happened.
-        self.thread.take().map(JoinHandle::join);
+        for thread in std::mem::take(&mut self.threads) {
+            // A panic was reported when it happened.
+            let _ = thread.join();
+        }
     }
 }
 
-impl Drop for Handle {
-    /// A child of fork has not the thread. It must not detach it: the C library has reused its memory.
+impl Drop for Handles {
+    /// A child of fork has not the threads. It must not detach them: the C library has reused their
+    /// memory.
     fn drop(&mut self) {
         if self.process != process_number() {
-            std::mem::forget(self.thread.take());
+            std::mem::forget(std::mem::take(&mut self.threads));
         }
     }
 }
@@ -173,23 +183,15 @@ impl Background {
     }
 
     fn start(&self, state: &mut State, start: impl FnOnce() -> Option<JoinHandle<()>>) -> bool {
-        // It has ended, and no longer needs the mutex.
-        if let Some(ended) = state.handle.take() {
-            ended.join();
-        }
-        state.handle = start().map(|thread| Handle {
-            process: process_number(),
-            thread: Some(thread),
-        });
-        let is_started = state.handle.is_some();
-        match is_started {
-            true => state.thread = Thread::Working,
-            false => {
-                self.forget(state);
-                state.fail("no thread can be started".to_owned());
-            }
-        }
-        is_started
+        // The thread before may not have ended altogether, and a commit waits for none of them.
+        let Some(thread) = start() else {
+            self.forget(state);
+            state.fail("no thread can be started".to_owned());
+            return false;
+        };
+        state.handles.add(thread);
+        state.thread = Thread::Working;
+        true
     }
 
     /// No thread does what it was asked for.
@@ -202,13 +204,8 @@ impl Background {
     }
 
     /// The thread's work: makes passes when it is asked, and in quiet moments, until it is stopped, or
-    /// has had nothing to do for long. The error of a pass ends it. `tell` is called where nobody waits
-    /// for the thread, and returns whether it had something to tell.
-    pub fn serve(
-        &self,
-        mut checkpoint: impl FnMut() -> Result<(), String>,
-        mut tell: impl FnMut() -> bool,
-    ) {
+    /// has had nothing to do for long. The error of a pass ends it.
+    pub fn serve(&self, mut checkpoint: impl FnMut() -> Result<(), String>) {
         let mut state = self.state();
         while !state.is_stopping {
             if state.is_asked && state.holds == 0 {
@@ -231,13 +228,6 @@ impl Background {
             }
             state.thread = Thread::Idle;
             self.changed.notify_all();
-            drop(state);
-            let has_told = tell();
-            state = self.state();
-            let may_begin = state.is_asked && state.holds == 0;
-            if has_told || may_begin || state.is_stopping {
-                continue;
-            }
             let pause = state.pause();
             let woken = self.changed.wait_timeout(state, pause);
             let (guard, result) = woken.unwrap_or_else(PoisonError::into_inner);
@@ -274,11 +264,9 @@ impl Background {
             state = self.wait(state);
         }
         state.is_stopping = false;
-        let handle = state.handle.take();
+        let ended = std::mem::take(&mut state.handles);
         drop(state);
-        if let Some(ended) = handle {
-            ended.join();
-        }
+        ended.join();
     }
 
     /// Waits until the thread is not in SQLite, as it is in a checkpoint. It stays outside until as
@@ -385,7 +373,7 @@ mod tests {
         let its = Arc::clone(background);
         Some(std::thread::spawn(move || {
             let _ends = its.until_it_ends();
-            its.serve(checkpoint, || false);
+            its.serve(checkpoint);
         }))
     }
 
@@ -504,6 +492,34 @@ mod tests {
         background.release();
         assert!(background.await_idle(LONGEST));
         assert!(!background.writers_wait());
+        background.stop();
+    }
+
+    /// Its last step may take long: it is no longer in SQLite then, and has nothing of the log.
+    #[test]
+    fn no_commit_waits_for_a_thread_that_has_almost_ended() {
+        let background = Arc::new(Background::default());
+        let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
+        let its = Arc::clone(&background);
+        let slow = std::thread::spawn(move || {
+            drop(its.until_it_ends());
+            let _ = may_go_on.recv_timeout(LONGEST);
+        });
+        assert!(background.leave(long(1), || Some(slow)));
+        let begun = Instant::now();
+        while background.has_thread() {
+            assert!(begun.elapsed() < LONGEST, "it takes too long");
+            std::thread::yield_now();
+        }
+        let (left, is_left) = std::sync::mpsc::channel();
+        let its = Arc::clone(&background);
+        // Not joined if the test fails: it would wait for ever.
+        std::thread::spawn(move || {
+            let _ = left.send(its.leave(long(2), || serving(&its, || Ok(()))));
+        });
+        let found = is_left.recv_timeout(Duration::from_secs(20));
+        assert_eq!(found, Ok(true), "it has waited");
+        drop(go_on);
         background.stop();
     }
 }

@@ -327,10 +327,16 @@ pub fn patience_for_restart(log: &Log, index: IndexView) -> Duration {
 
 /// A wait failed: a reader stays, or no connection checkpoints. No new wait before the log has grown,
 /// in any process. Otherwise those of one process would wait without success, while others write.
-pub fn gave_up_restart(log: &Log, index: IndexView) {
-    let frames = index.last_frame.0;
+///
+/// `began` is the wal-index when the wait began, `now` when it ended. If the log has restarted at the
+/// last moment, nothing failed. A note about the old generation would replace one about the new.
+pub fn gave_up_restart(log: &Log, began: IndexView, now: Option<IndexView>) {
+    let Some(now) = now.filter(|now| now.salts == began.salts) else {
+        return;
+    };
+    let frames = now.last_frame.0;
     let until = FrameNo(frames.saturating_add(frames / RESTART_PART));
-    log.shared().set_restart_failed(index.salts, until);
+    log.shared().set_restart_failed(now.salts, until);
 }
 
 /// This thread leads in its process. However that ends, the others are woken or one of them leads.
@@ -481,37 +487,17 @@ impl Writer {
 mod tests {
     use super::*;
     use crate::log::OpenLog;
-    use crate::mode::{InitPolicy, JournalMode, Layout};
-    use crate::storage::{DirectIo, Init, NewFile};
-    use crate::wal::PageSize;
+    use crate::mode::Layout;
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::path::Path;
     use std::sync::mpsc;
-
-    fn opening(path: &Path) -> OpenLog<'_> {
-        OpenLog {
-            path,
-            companions_of: path,
-            mode: JournalMode::Onewrite,
-            page: PageSize::new(4096).expect("a page size"),
-            access: Access::ReadWrite,
-            new_file: NewFile {
-                mode: 0o600,
-                owner: None,
-            },
-            init: InitPolicy::Always(Init::ZeroFill),
-            direct: DirectIo::Never,
-            patience: &crate::storage::Short,
-        }
-    }
 
     /// The kernel releases the lock, and nobody is woken.
     #[test]
     fn those_who_wait_for_the_flush_of_a_dead_process_go_on() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("db-onewrite");
-        let log = Log::create(&opening(&path), Layout::Packed).expect("a log");
-        let theirs = Log::open_guarded(&opening(&path), log.id().expect("an id"));
+        let log = Log::create(&OpenLog::for_test(&path), Layout::Packed).expect("a log");
+        let theirs = Log::open_guarded(&OpenLog::for_test(&path), log.id().expect("an id"));
         let theirs = theirs.expect("the same log");
         let lock = theirs.file().try_lock(LockByte::Flush, LockKind::Exclusive);
         assert!(lock.expect("a lock"));
@@ -530,10 +516,33 @@ mod tests {
     }
 
     #[test]
+    fn a_wait_that_the_restart_ends_at_the_last_moment_is_not_noted_as_failed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("db-onewrite");
+        let log = Log::create(&OpenLog::for_test(&path), Layout::Packed).expect("a log");
+        let seen = |generation: u8, frames| IndexView {
+            salts: Salts([generation, 2, 3, 4, 5, 6, 7, 8]),
+            last_frame: FrameNo(frames),
+            checksum: [0; 8],
+        };
+        let failed = |seen: IndexView| log.shared().restart_failed(seen.salts);
+        let (old, later, new) = (seen(1, 800), seen(1, 880), seen(2, 8));
+        gave_up_restart(&log, old, Some(later));
+        let part = FrameNo(880 + 880 / RESTART_PART);
+        assert_eq!(failed(old), Some(part), "as the log is when the wait ends");
+        gave_up_restart(&log, new, Some(new));
+        let noted = failed(new);
+        assert!(noted.is_some());
+        gave_up_restart(&log, old, Some(new));
+        gave_up_restart(&log, old, None);
+        assert_eq!((failed(old), failed(new)), (None, noted));
+    }
+
+    #[test]
     fn a_leader_that_panics_passes_the_lead_on() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("db-onewrite");
-        let log = Log::create(&opening(&path), Layout::Packed).expect("a log");
+        let log = Log::create(&OpenLog::for_test(&path), Layout::Packed).expect("a log");
         let log = Arc::new(SharedLog::from(log));
         let until = (Salts([1; 8]), FrameNo(7));
         assert!(log.group_commit.lead_or_follow(until), "nobody else leads");

@@ -163,6 +163,17 @@ impl Writer {
         Ok(sum)
     }
 
+    /// The frames after this commit, up to `last`, fill a sector. No recovery finds them, as their checksums
+    /// follow another one than the log's. So other frames come in their places, in the same generation.
+    /// Nothing of this process may take them for published. Under the write lock.
+    pub fn forget_filling(&mut self, commit: FrameNo, last: FrameNo) {
+        for frame in commit.0 + 1..=last.0 {
+            self.log.memory().forget(FrameNo(frame));
+        }
+        self.log.set_committed(commit);
+        self.run_is_known = true;
+    }
+
     /// The commit for which the published wal-index has a wrong checksum; returned once.
     pub fn take_resealed(&mut self, index: Option<IndexView>) -> Option<Resealed> {
         let is_published = index.is_some_and(|index| self.has_published(&index));

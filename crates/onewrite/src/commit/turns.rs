@@ -218,9 +218,7 @@ impl Turns {
 mod tests {
     use super::*;
     use crate::log::OpenLog;
-    use crate::mode::{InitPolicy, JournalMode, Layout};
-    use crate::storage::{Access, DirectIo, Init, NewFile, Short};
-    use crate::wal::PageSize;
+    use crate::mode::Layout;
     use std::path::{Path, PathBuf};
 
     const FIRST: Committer = Committer(1 << 32 | 1);
@@ -232,24 +230,7 @@ mod tests {
 
     fn log(directory: &Path) -> Log {
         let path = path_in(directory);
-        Log::create(&opening(&path), Layout::Packed).expect("a log")
-    }
-
-    fn opening(path: &Path) -> OpenLog<'_> {
-        OpenLog {
-            path,
-            companions_of: path,
-            mode: JournalMode::Onewrite,
-            page: PageSize::new(4096).expect("a page size"),
-            access: Access::ReadWrite,
-            new_file: NewFile {
-                mode: 0o600,
-                owner: None,
-            },
-            init: InitPolicy::Always(Init::ZeroFill),
-            direct: DirectIo::Never,
-            patience: &Short,
-        }
+        Log::create(&OpenLog::for_test(&path), Layout::Packed).expect("a log")
     }
 
     /// Writes once.
@@ -313,7 +294,7 @@ mod tests {
         let log = log(directory.path());
         // Its locks are those of another process.
         let theirs = Log::open_guarded(
-            &opening(&path_in(directory.path())),
+            &OpenLog::for_test(&path_in(directory.path())),
             log.id().expect("an id"),
         );
         let theirs = theirs.expect("the same log");

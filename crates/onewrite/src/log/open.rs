@@ -44,6 +44,27 @@ pub struct OpenLog<'a> {
     pub patience: &'a dyn Patience,
 }
 
+#[cfg(all(test, not(any(shuttle, loom))))]
+impl<'a> OpenLog<'a> {
+    /// A small log of `onewrite`, through the page cache, for unit tests.
+    pub(crate) fn for_test(path: &'a Path) -> OpenLog<'a> {
+        OpenLog {
+            path,
+            companions_of: path,
+            mode: JournalMode::Onewrite,
+            page: PageSize::new(4096).expect("a page size"),
+            access: Access::ReadWrite,
+            new_file: NewFile {
+                mode: 0o600,
+                owner: None,
+            },
+            init: InitPolicy::Always(Init::ZeroFill),
+            direct: DirectIo::Never,
+            patience: &crate::storage::Short,
+        }
+    }
+}
+
 impl OpenLog<'_> {
     fn direct(&self) -> DirectIo {
         match self.mode.writes_directly() {

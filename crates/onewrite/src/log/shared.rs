@@ -73,6 +73,15 @@ fn tag(salts: Salts) -> u32 {
     (be32(&salts.0, 0).rotate_left(16) ^ be32(&salts.0, 4)).max(1)
 }
 
+/// Raises a mark. One of another generation is replaced.
+fn raise(word: &AtomicU64, salts: Salts, frame: FrameNo) {
+    let _ = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |present| {
+        let is_of_this = present >> 32 == u64::from(tag(salts));
+        let is_known = is_of_this && present as u32 >= frame.0;
+        (!is_known).then_some(mark(salts, frame))
+    });
+}
+
 fn frame_of(word: &AtomicU64, salts: Salts) -> Option<FrameNo> {
     let value = word.load(Ordering::Acquire);
     (value >> 32 == u64::from(tag(salts))).then_some(FrameNo(value as u32))
@@ -142,14 +151,9 @@ impl Shared {
     /// Notes that. Call it only for frames that were published when the flush began, or that the
     /// caller is about to publish.
     pub fn set_durable(&self, salts: Salts, frame: FrameNo) {
-        let Some(words) = self.words() else { return };
-        let _ = words
-            .durable
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |present| {
-                let is_of_this = present >> 32 == u64::from(tag(salts));
-                let is_known = is_of_this && present as u32 >= frame.0;
-                (!is_known).then_some(mark(salts, frame))
-            });
+        if let Some(words) = self.words() {
+            raise(&words.durable, salts, frame);
+        }
     }
 
     /// Forgets how far the log is durable.
@@ -269,12 +273,10 @@ impl Shared {
     }
 
     /// Notes that a wait for the log's restart failed: no connection of any process waits for it again
-    /// before the log has this many frames.
+    /// before the log has this many frames. Another process may have noted more frames just now.
     pub fn set_restart_failed(&self, salts: Salts, until: FrameNo) {
         if let Some(words) = self.words() {
-            words
-                .restart_failed
-                .store(mark(salts, until), Ordering::Relaxed);
+            raise(&words.restart_failed, salts, until);
         }
     }
 
@@ -345,6 +347,20 @@ mod tests {
         assert_eq!(
             (shared.durable(OLD), shared.durable(NEW)),
             (None, Some(FrameNo(0)))
+        );
+    }
+
+    /// Another process has waited longer, and sees a longer log.
+    #[test]
+    fn a_failed_wait_for_the_restart_stays_as_the_longest_log_has_it() {
+        let shared = Shared::private();
+        shared.set_restart_failed(OLD, FrameNo(90));
+        shared.set_restart_failed(OLD, FrameNo(80));
+        assert_eq!(shared.restart_failed(OLD), Some(FrameNo(90)));
+        shared.set_restart_failed(NEW, FrameNo(10));
+        assert_eq!(
+            (shared.restart_failed(OLD), shared.restart_failed(NEW)),
+            (None, Some(FrameNo(10)))
         );
     }
 

@@ -7,6 +7,7 @@
 //! Guarantees: every failed call is reported. Only a request that the kernel refused before any I/O
 //! is tried in another way (EINVAL for O_DIRECT, EOPNOTSUPP for RWF_DSYNC).
 
+pub(super) mod flushes;
 mod write;
 
 use super::capabilities::{Capabilities, DirectAlign};
@@ -19,6 +20,7 @@ use super::open::{self, Access};
 use super::probe;
 use super::sys;
 use crate::waits::stall::{self, Phase};
+use flushes::Flushes;
 use rustix::fs::{Advice, AtFlags, Statx, StatxFlags, fadvise, fdatasync, fstat, ftruncate, statx};
 use rustix::io::{Errno, IoSliceMut, pread, preadv};
 use std::fs::File;
@@ -65,6 +67,8 @@ pub struct LogFile {
     /// Whether the file system has refused `FALLOC_FL_WRITE_ZEROES`.
     pub(super) no_write_zeroes: AtomicBool,
     pub(super) counters: IoCounters,
+    /// The flushes through `buffered`.
+    pub(super) flushes: Flushes,
     /// The locks on this file. Not on `buffered`, which a forked child shares.
     pub(super) locks: Description,
     /// The file in which writers lock each other out, if not this one.
@@ -262,9 +266,13 @@ impl LogFile {
 
     fn finish_write_back(&self) -> Result<(), StorageError> {
         observer::before(&self.path, Operation::Flush, &Call::WriteBack)?;
-        match sys::write_back(self.buffered_fd(), 0, 0, sys::WriteBack::Finish) {
+        let write_back = || {
+            let done = sys::write_back(self.buffered_fd(), 0, 0, sys::WriteBack::Finish);
+            done.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
+        };
+        match self.flushes.flush(write_back) {
             Ok(()) => Ok(()),
-            Err(e) if sys::is_missing(&e) => self.flush(),
+            Err(e) if sys::is_missing(&e.into()) => self.flush(),
             Err(e) => Err(self.error(Operation::Flush, None, e)),
         }
     }
@@ -294,7 +302,9 @@ impl LogFile {
         stall::measured(Phase::Flush, || {
             observer::before(&self.path, Operation::Flush, &Call::Flush)?;
             // Not retried even after a signal: an error that the first attempt saw may not show twice.
-            fdatasync(&self.buffered).map_err(|e| self.error(Operation::Flush, None, e))
+            let flush = || fdatasync(&self.buffered);
+            let flushed = self.flushes.flush(flush);
+            flushed.map_err(|e| self.error(Operation::Flush, None, e))
         })?;
         self.counters.count_flush();
         Ok(())

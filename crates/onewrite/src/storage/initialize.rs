@@ -177,7 +177,8 @@ impl LogFile {
 
     fn setup_flush(&self) -> Result<(), StorageError> {
         observer::before(self.path(), Operation::Flush, &Call::Flush)?;
-        fdatasync(self.buffered_fd()).map_err(|e| self.error(Operation::Flush, None, e))?;
+        let flushed = self.flushes.flush(|| fdatasync(self.buffered_fd()));
+        flushed.map_err(|e| self.error(Operation::Flush, None, e))?;
         self.counters().setup_flushes.fetch_add(1, Relaxed);
         Ok(())
     }

@@ -3,6 +3,7 @@
 use super::counters::IoCounters;
 use super::description::Description;
 use super::error::{Operation, StorageError};
+use super::file::flushes::Flushes;
 use super::file::{Direct, LogFile, retry};
 use super::observer::{self, Call};
 use super::probe;
@@ -90,6 +91,7 @@ impl LogFile {
             no_dsync_flag: AtomicBool::new(false),
             no_write_zeroes: AtomicBool::new(false),
             counters: IoCounters::default(),
+            flushes: Flushes::default(),
             locks,
             writer_locks: None,
         };

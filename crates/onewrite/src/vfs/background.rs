@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::convert;
 use super::database::Database;
-use super::events::later;
+use super::events::{later, teller};
 use super::ffi;
 use super::guard::Look;
 use super::header::{GUARD_BYTE, Header, READ_VERSION_AT, WAL_VERSION, guarded_by};
@@ -84,6 +84,11 @@ sync::thread_local! {
 /// The service of the connection that this thread opens, if it has one.
 pub fn served() -> Option<Served> {
     SERVED.try_with(|it| it.borrow().clone()).ok().flatten()
+}
+
+/// Whether it has one.
+pub fn is_serving() -> bool {
+    SERVED.try_with(|it| it.borrow().is_some()).unwrap_or(false)
 }
 
 /// Opens such a connection in `work`. `None` if this thread is ending and has lost its data.
@@ -220,7 +225,7 @@ impl Database {
         };
         let patience = patience_for_restart(log, index);
         if !patience.is_zero() && !log.background.await_idle(patience) {
-            gave_up_restart(log, index);
+            gave_up_restart(log, index, self.inner.index_view());
         }
     }
 
@@ -318,18 +323,10 @@ pub fn after_fork_in_child() {
     }
 }
 
-/// The thread. A fork waits for it, except where it has no more to do: there it writes to SQLite's log
-/// (Y5).
+/// The thread. Forks, closes and commits wait for it, so another one writes its messages (Y5).
 fn serve(host: &'static Host, path: &Path, served: Served) {
     let ((), lines) = later::held_back(|| serve_quietly(host, path, served));
-    lines.tell();
-}
-
-fn tell() -> bool {
-    let lines = later::so_far();
-    let are_there = !lines.is_empty();
-    lines.tell();
-    are_there
+    teller::tell(lines);
 }
 
 fn serve_quietly(host: &'static Host, path: &Path, served: Served) {
@@ -340,8 +337,11 @@ fn serve_quietly(host: &'static Host, path: &Path, served: Served) {
         host::with_connection(host, path, super::VFS_NAME, |query| {
             query("PRAGMA synchronous=NORMAL")?;
             query("SELECT count(*) FROM sqlite_schema")?;
-            let checkpoint = || query("PRAGMA wal_checkpoint(PASSIVE)").map(drop);
-            log.background.serve(|| checkpoint().or_else(passing), tell);
+            log.background.serve(|| {
+                let done = query("PRAGMA wal_checkpoint(PASSIVE)").map(drop);
+                teller::tell(later::so_far());
+                done.or_else(passing)
+            });
             Ok(())
         })
     });

@@ -135,7 +135,7 @@ impl Database {
             return false;
         }
         if wait(patience, is_under_way, is_done) == Waited::GaveUp {
-            group_commit::gave_up_restart(log, index);
+            group_commit::gave_up_restart(log, index, self.inner.index_view());
         }
         true
     }

@@ -11,6 +11,7 @@ mod line;
 #[cfg(test)]
 mod page;
 mod sink;
+pub mod teller;
 
 use std::ffi::c_int;
 use std::fmt::Display;

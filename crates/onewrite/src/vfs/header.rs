@@ -127,3 +127,103 @@ pub(super) fn count_on(header: &mut Header) {
 pub(super) fn id_in(header: &Header) -> LogId {
     LogId(array(&header[ID_AT..ID_AT + 8]))
 }
+
+#[cfg(all(test, not(any(shuttle, loom))))]
+mod tests {
+    use super::*;
+    use std::hash::{BuildHasher, Hasher, RandomState};
+
+    const INPUTS: u32 = 100_000;
+
+    /// SplitMix64.
+    struct Random(u64);
+
+    impl Random {
+        fn next(&mut self) -> u64 {
+            self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+            mixed ^ mixed >> 31
+        }
+
+        fn below(&mut self, most: usize) -> usize {
+            (self.next() % most as u64) as usize
+        }
+    }
+
+    fn seed() -> u64 {
+        let given = std::env::var("ONEWRITE_TEST_SEED").ok();
+        let given = given.map(|seed| seed.parse().expect("a number"));
+        let seed = given.unwrap_or_else(|| RandomState::new().build_hasher().finish());
+        println!("ONEWRITE_TEST_SEED={seed}");
+        seed
+    }
+
+    /// Some bytes that may begin a database, often almost those of a real one.
+    fn hostile(random: &mut Random) -> Vec<u8> {
+        let mut bytes = vec![0; random.below(2 * HEADER_BYTES)];
+        if random.next() % 4 == 0 {
+            bytes.fill_with(|| random.next() as u8);
+        }
+        let mut put = |at: usize, part: &[u8]| {
+            if let Some(place) = bytes.get_mut(at..at + part.len()) {
+                place.copy_from_slice(part);
+            }
+        };
+        put(0, MAGIC);
+        let versions = [1, WAL_VERSION, GUARD_BYTE, GUARD_BYTE ^ 1, 0xFF];
+        put(18, &[WAL_VERSION, versions[random.below(versions.len())]]);
+        let sizes = [0u16, 1, 2, 256, 512, 1000, 4096, 32768, 65535];
+        put(16, &sizes[random.below(sizes.len())].to_be_bytes());
+        for _ in 0..random.below(4) {
+            put(random.below(2 * HEADER_BYTES), &[random.next() as u8]);
+        }
+        bytes
+    }
+
+    fn check(bytes: &[u8], random: &mut Random) {
+        let begins = bytes.len() >= HEADER_BYTES && bytes.starts_with(MAGIC);
+        let is_guarded = begins && bytes[READ_VERSION_AT] == GUARD_BYTE;
+        let id = is_guarded.then(|| LogId(array(&bytes[ID_AT..ID_AT + 8])));
+        assert_eq!(guarded_by(bytes), id);
+        assert!(!holds_no_table(bytes) || begins);
+        let mut shown = bytes.to_vec();
+        hide(&mut shown, 0);
+        assert_eq!(guarded_by(&shown), None, "SQLite sees no guard");
+        let offset = random.below(2 * HEADER_BYTES);
+        let part = &bytes[offset.min(bytes.len())..];
+        assert!(!stands_in(part, offset as u64) || offset <= READ_VERSION_AT);
+        let mut same = part.to_vec();
+        hide(&mut same, offset as u64);
+        let rest = shown.get(offset..).unwrap_or_default();
+        assert_eq!(same, rest, "a part is shown as the whole is");
+        let changes = only_counters_differ(bytes, &shown);
+        assert!(changes.is_none() || bytes == shown);
+        let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {
+            return;
+        };
+        let size = u16::from_be_bytes([header[16], header[17]]);
+        let is_size = size == 1 || size >= 512 && size.is_power_of_two();
+        assert_eq!(page_size(header).is_ok(), is_size);
+        assert_eq!(is_of_a_database(header), begins && is_size);
+        for layout in [Layout::Packed, Layout::Embedded, Layout::Stock] {
+            assert!(suits(layout, header).is_err() || is_size);
+        }
+        let mut kept = *header;
+        keep(&mut kept, LogId([7; 8]));
+        count_on(&mut kept);
+        assert_eq!(guarded_by(&kept), begins.then_some(LogId([7; 8])));
+        assert_eq!(id_in(&kept), LogId([7; 8]));
+        clear(&mut kept);
+        assert_eq!(guarded_by(&kept), None);
+    }
+
+    #[test]
+    fn no_bytes_are_taken_for_a_header_that_they_are_not() {
+        let mut random = Random(seed());
+        for _ in 0..INPUTS {
+            let bytes = hostile(&mut random);
+            check(&bytes, &mut random);
+        }
+    }
+}

@@ -20,10 +20,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::background::{Served, Service, served, serving};
+use super::background::{Served, Service, is_serving, serving};
 use super::claim::File;
 use super::database::Database;
-use super::events::later::{Later, held_back};
+use super::events::later::held_back;
+use super::events::teller;
 use super::host::{Connection, Host, OwnConnection, SqlError, at_exit};
 use super::inner::LockLevel;
 use super::settings::Settings;
@@ -79,8 +80,6 @@ struct State {
     inherited: Vec<File>,
     next_number: u64,
     failure: Option<String>,
-    /// Lines for SQLite's log, which the thread is to write.
-    untold: Option<Later>,
 }
 
 static STATE: Mutex<State> = Mutex::new(State {
@@ -92,12 +91,13 @@ static STATE: Mutex<State> = Mutex::new(State {
     inherited: Vec::new(),
     next_number: 0,
     failure: None,
-    untold: None,
 });
 static CHANGED: Condvar = Condvar::new();
 
 /// The number of databases, so that a process without any takes no lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// The process that has them. In a child that no handler of fork knows, it is the parent.
+static OWNER: AtomicU64 = AtomicU64::new(0);
 /// Whether the process has inherited files.
 static HAS_INHERITED: AtomicBool = AtomicBool::new(false);
 /// How many of these connections have begun to close, by the database. Some databases share a place.
@@ -123,8 +123,8 @@ impl State {
             mem::forget(kept);
             guard.has_thread = false;
             guard.forks = 0;
-            guard.untold = None;
             guard.process = process;
+            OWNER.store(process, Ordering::Release);
             guard.note_count();
         }
         guard
@@ -138,13 +138,6 @@ impl State {
         self.kept.retain(|kept| kept.number != number);
         self.note_count();
         CHANGED.notify_all();
-    }
-
-    /// The thread writes these lines. It has not ended, as a database was open until now.
-    fn tell_later(&mut self, lines: Later) {
-        if !lines.is_empty() {
-            self.untold.get_or_insert_default().append(lines);
-        }
     }
 
     /// Ends the time of the one that would be closed first.
@@ -213,8 +206,8 @@ fn close(is_meant: impl Fn(&Kept) -> bool) -> MutexGuard<'static, State> {
                 closings_of(kept.file).fetch_add(1, Ordering::AcqRel);
                 drop(state);
                 let ((), lines) = held_back(|| close_one(connection));
+                teller::tell(lines);
                 let mut state = self::state();
-                state.tell_later(lines);
                 state.remove(number);
                 state
             }
@@ -451,12 +444,6 @@ fn close_in_time() {
     let mut state = state();
     let mut looked = Instant::now();
     loop {
-        if let Some(lines) = state.untold.take() {
-            drop(state);
-            lines.tell();
-            state = self::state();
-            continue;
-        }
         let Some(first) = state.kept.iter().map(|kept| kept.until).min() else {
             state.has_thread = false;
             CHANGED.notify_all();
@@ -505,7 +492,7 @@ fn end_replaced(state: MutexGuard<'static, State>, now: Instant) -> MutexGuard<'
 /// Not for a connection of our own: a fork waits for that one, and keeps the list of these connections
 /// locked. Where another SQLite has the file, it is not the one that this connection serves.
 pub fn end_in_other_hosts(host: &'static Host, path: &Path) -> bool {
-    served().is_none() && end_at(path, |kept| !ptr::eq(kept.host, host))
+    !is_serving() && end_at(path, |kept| !ptr::eq(kept.host, host))
 }
 
 /// The process no longer keeps the file at this path open.
@@ -540,10 +527,11 @@ extern "C" fn close_at_exit() {
         kept.until = Instant::now();
     }
     CHANGED.notify_all();
-    // The thread may have something to tell after the last one.
     while (state.has_thread || !state.kept.is_empty()) && Instant::now() < end {
         state = wait_for(state, end - Instant::now());
     }
+    drop(state);
+    teller::await_told_at_exit(end);
 }
 
 std::thread_local! {
@@ -583,10 +571,17 @@ fn close_to_fork() -> MutexGuard<'static, State> {
     }
 }
 
-/// Whether the parent had the file open when it forked, and could not close it in time.
+/// Whether the parent had the file open when it forked, and could not close it in time. Every open asks
+/// this: it takes the lock only in a process that has inherited files, or may have.
+///
+/// Never for a connection of our own. A fork waits for it, and keeps the list locked. Its file was open
+/// before, by a connection of the application for which this was asked.
 pub fn is_inherited(file: File) -> bool {
-    let may_be = COUNT.load(Ordering::Acquire) > 0 || HAS_INHERITED.load(Ordering::Acquire);
-    may_be && state().inherited.contains(&file)
+    let may_be = || {
+        let is_inherited = || OWNER.load(Ordering::Acquire) != process_number();
+        HAS_INHERITED.load(Ordering::Acquire) || COUNT.load(Ordering::Acquire) > 0 && is_inherited()
+    };
+    !is_serving() && may_be() && state().inherited.contains(&file)
 }
 
 /// Called in the parent.

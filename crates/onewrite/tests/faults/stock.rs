@@ -96,9 +96,18 @@ impl Stock {
     /// Writes a frame. It is unfinished once the transaction has overwritten one of its own frames.
     pub fn frame(&mut self, frame: u32, commit: bool, is_finished: bool) {
         let page = Stock::page_of(frame);
+        self.put(frame, &page, commit, is_finished);
+    }
+
+    /// As [`Stock::frame`], with the page of another one. It ends a transaction.
+    pub fn frame_with(&mut self, frame: u32, page: u32, is_finished: bool) {
+        self.put(frame, &Stock::page_of(page), true, is_finished);
+    }
+
+    fn put(&mut self, frame: u32, page: &[u8; PAGE_BYTES], commit: bool, is_finished: bool) {
         let pages = if commit { 20 } else { 0 };
         let number = PageNo(frame);
-        let header = FrameHeader::build(number, pages, &self.header, self.checksum, &page);
+        let header = FrameHeader::build(number, pages, &self.header, self.checksum, page);
         let mut bytes = header.to_bytes();
         match is_finished {
             true => self.checksum = header.checksum,
@@ -106,7 +115,23 @@ impl Stock {
         }
         let at = self.page.frame_range(FrameNo(frame)).start;
         self.write(&bytes, at);
-        self.write(&page, at + 24);
+        self.write(page, at + 24);
+    }
+
+    pub fn read_page(&mut self, frame: u32) -> [u8; PAGE_BYTES] {
+        let mut page = [0; PAGE_BYTES];
+        let at = self.page.frame_range(FrameNo(frame)).start + 24;
+        let read = self.writer.read(&mut page, at, Some(self.published));
+        read.expect("a page");
+        page
+    }
+
+    /// Whether the process has the frame in its memory.
+    pub fn remembers(&self, frame: u32) -> bool {
+        let memory = self.writer.log().memory();
+        memory
+            .view(FrameNo(frame), self.header.salts, |_| ())
+            .is_some()
     }
 
     /// Finished frames, the last of which ends the transaction.
@@ -154,6 +179,9 @@ impl Stock {
         let resealed = self.writer.take_resealed(Some(self.published));
         let ended = self.writer.transaction_ends(Some(self.published));
         ended.expect("the end of the transaction");
+        if let Some(resealed) = resealed.filter(|resealed| resealed.commit < FrameNo(last)) {
+            self.writer.forget_filling(resealed.commit, FrameNo(last));
+        }
         self.writer
             .published(Some(self.published))
             .expect("a commit");

@@ -21,8 +21,8 @@ use shim::{Call, Watch};
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, Once, PoisonError};
-use std::thread::sleep;
+use std::sync::{Mutex, Once, OnceLock, PoisonError};
+use std::thread::{ThreadId, current, sleep};
 use std::time::{Duration, Instant};
 
 const MODES: [&str; 3] = ["onewrite", "waldio", "swal"];
@@ -40,6 +40,8 @@ static CALLS: Mutex<Option<HashMap<PathBuf, u32>>> = Mutex::new(None);
 static SLOW: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 /// Databases whose guard cannot be changed, and how often that was tried.
 static FAILING: Mutex<Vec<(PathBuf, u32)>> = Mutex::new(Vec::new());
+/// A database that only this thread can write.
+static FAILS_FOR_OTHERS: OnceLock<(PathBuf, ThreadId)> = OnceLock::new();
 /// SQLite writes whole pages, the engine its header alone.
 const LESS_THAN_A_PAGE: usize = 512;
 
@@ -62,6 +64,10 @@ impl Watch for Counting {
 
     fn write(path: &Path, offset: u64, bytes: &[u8], call: impl Call) -> c_int {
         count(path);
+        let fails = FAILS_FOR_OTHERS.get();
+        if fails.is_some_and(|(of, thread)| of == path && *thread != current().id()) {
+            return ffi::SQLITE_IOERR_WRITE;
+        }
         if offset == 0 && bytes.len() < LESS_THAN_A_PAGE {
             let mut failing = FAILING.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some((_, tried)) = failing.iter_mut().find(|(of, _)| of == path) {

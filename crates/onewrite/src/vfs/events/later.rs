@@ -1,8 +1,8 @@
 //! Lines for SQLite's error log that wait.
 //!
-//! The application's callback may need a lock that a thread which forks has, such as that of Python's
-//! interpreter. So nothing that a fork waits for calls it (`docs/durability.md`, Y5): the lines wait, and
-//! [`Later::tell`] writes them once no fork waits for this thread.
+//! The application's callback may need a lock that a thread which forks or closes has, such as that of
+//! Python's interpreter. So nothing that such a thread waits for calls it (`docs/durability.md`, Y5): the
+//! lines wait, and [`super::teller`] writes them.
 
 use std::cell::RefCell;
 use std::ffi::c_int;
@@ -82,6 +82,13 @@ pub fn log_line(code: c_int, text: &str) {
 }
 
 impl Later {
+    pub const fn new() -> Later {
+        Later {
+            lines: Vec::new(),
+            left_out: 0,
+        }
+    }
+
     fn add(&mut self, line: Line) {
         match self.lines.len() < MOST {
             true => self.lines.push(line),

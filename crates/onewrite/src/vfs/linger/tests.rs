@@ -3,9 +3,7 @@ use std::thread;
 
 use super::*;
 use crate::log::{Log, OpenLog};
-use crate::mode::{InitPolicy, JournalMode, Layout};
-use crate::storage::{Access, DirectIo, Init, NewFile, Short};
-use crate::wal::PageSize;
+use crate::mode::Layout;
 
 /// A thread that checkpoints opens a file which another SQLite has open. A fork waits for that thread.
 #[test]
@@ -15,21 +13,7 @@ fn a_connection_of_our_own_ends_nothing_of_another_sqlite() {
     let host = host::get().expect("its host");
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("db-onewrite");
-    let open = OpenLog {
-        path: &path,
-        companions_of: &path,
-        mode: JournalMode::Onewrite,
-        page: PageSize::new(4096).expect("a page size"),
-        access: Access::ReadWrite,
-        new_file: NewFile {
-            mode: 0o600,
-            owner: None,
-        },
-        init: InitPolicy::Always(Init::ZeroFill),
-        direct: DirectIo::Never,
-        patience: &Short,
-    };
-    let log = Log::create(&open, Layout::Packed).expect("a log");
+    let log = Log::create(&OpenLog::for_test(&path), Layout::Packed).expect("a log");
     let served = Served {
         log: Arc::new(SharedLog::from(log)),
         by: Service::Checkpoints,
@@ -43,6 +27,33 @@ fn a_connection_of_our_own_ends_nothing_of_another_sqlite() {
         found
     });
     let is_over = end.recv_timeout(Duration::from_secs(20));
+    after_fork();
+    assert_eq!(thread.join().expect("no panic"), Some(false));
+    assert!(is_over.is_ok(), "it has waited for the fork");
+}
+
+/// The first question of every open. A child of fork that has inherited files may fork.
+#[test]
+fn a_connection_of_our_own_does_not_wait_for_the_list_that_a_fork_keeps_locked() {
+    drop(rusqlite::Connection::open_in_memory().expect("a SQLite"));
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db-onewrite");
+    let log = Log::create(&OpenLog::for_test(&path), Layout::Packed).expect("a log");
+    let served = Served {
+        log: Arc::new(SharedLog::from(log)),
+        by: Service::Checkpoints,
+        settings: Settings::default(),
+    };
+    before_fork();
+    HAS_INHERITED.store(true, Ordering::Release);
+    let (ended, end) = channel();
+    let thread = thread::spawn(move || {
+        let found = serving(served, || is_inherited((0, 0)));
+        let _ = ended.send(());
+        found
+    });
+    let is_over = end.recv_timeout(Duration::from_secs(20));
+    HAS_INHERITED.store(false, Ordering::Release);
     after_fork();
     assert_eq!(thread.join().expect("no panic"), Some(false));
     assert!(is_over.is_ok(), "it has waited for the fork");

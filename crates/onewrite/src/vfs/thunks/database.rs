@@ -6,10 +6,12 @@ use std::path::Path;
 use std::ptr;
 
 use super::shm::{db_shm_lock, db_shm_map, db_shm_unmap};
-use super::{await_snapshot, failed, in_buffer, names, out_buffer, shielded, with_writer};
+use super::{
+    await_snapshot, failed, in_buffer, names, out_buffer, shielded, stays_loaded, with_writer,
+};
 use crate::vfs::claim::{Claim, Taken};
 use crate::vfs::database::{Database, Opened, Paths};
-use crate::vfs::events::Event;
+use crate::vfs::events::{Event, teller};
 use crate::vfs::ffi::{self, SQLITE_NOTFOUND, SQLITE_OK, sqlite3_file, sqlite3_io_methods};
 use crate::vfs::host::{self, Connection, Host};
 use crate::vfs::inner::{Inner, LockLevel};
@@ -243,13 +245,17 @@ unsafe extern "C" fn db_close(file: *mut sqlite3_file) -> c_int {
         names::forget(&raw const *database);
         database.end_turn();
         // It no longer has that log open, and must not find itself.
-        database.served = None;
+        let is_own = database.served.take().is_some();
         let left_guarded = database.must_end_guard();
         let code = database.inner.close();
         if left_guarded {
             convert::end_guard(database.host, &database.paths);
         }
         database.untold.take().into_iter().for_each(Event::tell);
+        if !is_own && !teller::await_told() {
+            // The callback returns into SQLite, which the application may unload.
+            stays_loaded(database.host);
+        }
         code
     })
 }

@@ -17,6 +17,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use crate::storage::{OfdCommand, OfdConflict, OfdRange, OfdType, close_in_child};
+use crate::vfs::events::teller;
 use crate::vfs::ffi::{Api, SQLITE_OK, Untyped, sqlite3_vfs};
 use crate::vfs::locks::{Answer, Held, Request, Table, Why};
 use crate::vfs::{background, linger};
@@ -199,15 +200,18 @@ fn stay_loaded(function: *const c_void) {
 unsafe extern "C" fn before_fork() {
     linger::before_fork();
     background::before_fork();
+    teller::before_fork();
 }
 
 unsafe extern "C" fn after_fork() {
+    teller::after_fork();
     background::after_fork();
     linger::after_fork();
 }
 
 /// The child does not hold the parent's locks.
 unsafe extern "C" fn in_child() {
+    teller::after_fork();
     background::after_fork_in_child();
     linger::after_fork_in_child();
     close_in_child();
