@@ -162,7 +162,7 @@ mod tests {
     /// Some bytes that may begin a database, often almost those of a real one.
     fn hostile(random: &mut Random) -> Vec<u8> {
         let mut bytes = vec![0; random.below(2 * HEADER_BYTES)];
-        if random.next() % 4 == 0 {
+        if random.next().is_multiple_of(4) {
             bytes.fill_with(|| random.next() as u8);
         }
         let mut put = |at: usize, part: &[u8]| {
