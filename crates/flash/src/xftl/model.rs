@@ -78,6 +78,8 @@ pub(super) struct Pair {
     pub(super) may_lose: bool,
     /// Whether an error was found that no bit errors explain.
     pub(super) has_invented: bool,
+    /// Whether recovery has failed as bit errors took what it needs.
+    has_lost_bookkeeping: bool,
 }
 
 /// The version of a page that was lost to bit errors: reads of it fail.
@@ -124,6 +126,7 @@ impl Pair {
             is_worn_out: false,
             may_lose: false,
             has_invented: false,
+            has_lost_bookkeeping: false,
         })
     }
 
@@ -311,7 +314,7 @@ impl Pair {
                 Ok(true)
             }
             (Err(FtlError::Conflict { .. }), _) => {
-                Err(format!("page {} conflicts with nobody", lpn.0))
+                Err(self.invented(format!("page {} conflicts with nobody", lpn.0)))
             }
             (Ok(()), Some(other)) => Err(format!(
                 "page {} could be written though transaction {} has it",
@@ -385,7 +388,7 @@ impl Pair {
             return match entries == capacity as usize && capacity == self.make.config.table_capacity
             {
                 true => Ok(true),
-                false => Err(format!("the table is full with {entries} entries")),
+                false => Err(self.invented(format!("the table is full with {entries} entries"))),
             };
         }
         if self.outcome(done, "write in a transaction")?.is_some() {
@@ -535,7 +538,7 @@ impl Pair {
                 Ok((device, _)) => {
                     let after = device.nand().operations();
                     if (before.programs, before.erases) != (after.programs, after.erases) {
-                        return Err("recovery wrote".to_owned());
+                        return Err(self.invented("recovery wrote".to_owned()));
                     }
                     self.queue.restart(&device);
                     self.device = Some(device);
@@ -549,7 +552,11 @@ impl Pair {
                     nand = kept;
                 }
                 Err(error) => {
-                    self.has_invented |= !self.explains(&kept, &error);
+                    if let FtlError::LostBookkeeping { page, .. } = &error {
+                        let is_explained = self.explain(&kept, *page);
+                        self.has_lost_bookkeeping |= is_explained;
+                        self.has_invented |= !is_explained;
+                    }
                     self.closed = Some(kept);
                     return Err(format!("the device cannot be opened: {error}"));
                 }
@@ -557,19 +564,22 @@ impl Pair {
         }
     }
 
+    /// A violation that no lost page explains.
+    fn invented(&mut self, violation: Violation) -> Violation {
+        self.has_invented = true;
+        violation
+    }
+
     /// Whether bit errors explain that recovery cannot read a page: those of the page, or those of the
     /// newest root. Pages that an older root names may have been programmed again.
-    fn explains(&self, nand: &Nand, error: &FtlError) -> bool {
-        let FtlError::LostBookkeeping { page, .. } = error else {
-            return true;
-        };
+    fn explain(&self, nand: &Nand, page: Ppn) -> bool {
         let more = 4 * self.make.geometry.pages_per_block;
         let is_lost = |ppn| nand.is_lost(ppn, more);
         let roots = nand.programmed().filter_map(|(ppn, oob)| {
             let oob = Oob::decode(oob)?;
             (oob.content == Content::Root).then_some((oob.sequence, ppn))
         });
-        is_lost(*page) || roots.max().is_some_and(|(_, root)| is_lost(root))
+        is_lost(page) || roots.max().is_some_and(|(_, root)| is_lost(root))
     }
 
     /// Pages that the device needs now.
@@ -584,8 +594,11 @@ impl Pair {
     }
 
     /// Whether a needed page has more bit errors than can be corrected. Only then may a device break
-    /// its guarantees.
+    /// its guarantees. A root is no valid page, so recovery's own answer counts as well.
     pub(super) fn has_lost_a_page(&self) -> bool {
+        if self.has_lost_bookkeeping {
+            return true;
+        }
         let needed = self.needed();
         let mut pages = self.before_cut.iter().chain(&needed);
         match (&self.device, &self.closed) {
@@ -633,11 +646,16 @@ impl Pair {
         let device = self.device()?;
         let valid: u32 = device.wear().valid.iter().sum();
         let (needed, mapped) = (device.needed_pages(), device.map.mapped().count());
-        match valid as usize == needed && mapped == written {
-            true => Ok(()),
-            false => Err(format!(
+        let told = || {
+            format!(
                 "{valid} pages are valid and {needed} are needed; {mapped} are mapped, and {written} were written"
-            )),
+            )
+        };
+        match (valid as usize == needed, mapped == written) {
+            (true, true) => Ok(()),
+            // A lost page may come back in its first version, as zeros.
+            (true, false) => Err(told()),
+            (false, _) => Err(self.invented(told())),
         }
     }
 
