@@ -22,6 +22,8 @@
 //! Papers: Kang et al., "X-FTL", SIGMOD '13. `docs/xftl.md` says what differs.
 
 #[cfg(test)]
+mod counts;
+#[cfg(test)]
 mod make;
 #[cfg(test)]
 mod model;

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::counts::Counts;
 use super::make::Make;
 use crate::ftl::oob::{Content, Oob};
 use crate::ftl::{Ftl, FtlError, Lpn, Tid};
@@ -25,36 +26,6 @@ impl PageModel {
     fn current(&self) -> u64 {
         self.versions.last().copied().unwrap_or(0)
     }
-}
-
-/// Counts of a run.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts {
-    pub(super) operations: u64,
-    pub(super) cuts: u64,
-    pub(super) cuts_in_recovery: u64,
-    pub(super) commits_in_doubt: u64,
-    pub(super) commits: u64,
-    /// Pages that one transaction took over from another.
-    pub(super) merged: u64,
-    pub(super) conflicts: u64,
-    pub(super) table_full: u64,
-    pub(super) failures: u64,
-    pub(super) worn_out: u64,
-    pub(super) devices: u64,
-    pub(super) collected: u64,
-    /// Devices that had too little time to move blocks, and lost a page to bit errors.
-    pub(super) lost: u64,
-    /// Pages that such devices have marked as lost, and gone on.
-    pub(super) marked_lost: u64,
-    /// Blocks moved because of bit errors.
-    pub(super) scrubbed: u64,
-    /// Pages that complete pairs.
-    pub(super) padded: u64,
-    /// Pieces of the map written back.
-    pub(super) written_back: u64,
-    /// Pages programmed together with another plane's.
-    pub(super) multi_plane: u64,
 }
 
 /// A device and its model.

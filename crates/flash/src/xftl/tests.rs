@@ -1,8 +1,9 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 
+use super::counts::Counts;
 use super::make::Make;
-use super::model::{Counts, Pair, Violation};
+use super::model::{Pair, Violation};
 use crate::ftl::flaw::Flaw;
 use crate::ftl::{Config, CopiesGo, FlushWrites, Ftl, FtlError, Lpn, Tid};
 use crate::nand::timing::Timing;
@@ -73,27 +74,6 @@ fn live_on(
     pair.cut()
 }
 
-fn add(total: &mut Counts, life: Counts) {
-    total.operations += life.operations;
-    total.cuts += life.cuts;
-    total.cuts_in_recovery += life.cuts_in_recovery;
-    total.commits_in_doubt += life.commits_in_doubt;
-    total.commits += life.commits;
-    total.merged += life.merged;
-    total.conflicts += life.conflicts;
-    total.table_full += life.table_full;
-    total.failures += life.failures;
-    total.worn_out += life.worn_out;
-    total.devices += life.devices;
-    total.collected += life.collected;
-    total.lost += life.lost;
-    total.marked_lost += life.marked_lost;
-    total.scrubbed += life.scrubbed;
-    total.padded += life.padded;
-    total.written_back += life.written_back;
-    total.multi_plane += life.multi_plane;
-}
-
 #[test]
 fn a_device_is_its_model_under_power_cuts_and_failures() {
     let operations = operations();
@@ -104,7 +84,7 @@ fn a_device_is_its_model_under_power_cuts_and_failures() {
         let seed = random.next();
         let length = LIFE.min(operations - total.operations);
         match live(make, seed, length) {
-            Ok(life) => add(&mut total, life),
+            Ok(life) => total.add(life),
             Err((violation, counts)) => panic!("{violation}\n{make:?}\nseed {seed}, {counts:?}"),
         }
     }
@@ -182,7 +162,7 @@ fn devices_with_many_bit_errors_are_their_model() {
         fail_often(&mut make);
         let seed = random.next();
         match live(make, seed, LIFE) {
-            Ok(life) => add(&mut total, life),
+            Ok(life) => total.add(life),
             Err((violation, counts)) => panic!("{violation}\n{make:?}\nseed {seed}, {counts:?}"),
         }
     }
