@@ -20,22 +20,38 @@ enum Others {
 impl Core {
     /// Closes the handle, and rolls back its transaction.
     pub(crate) fn close(&mut self) -> Result<()> {
-        if self.txn.is_some() {
-            self.rollback()?;
-        }
-        if self.space.keeps_any_back() {
-            match self.flush() {
-                Err(Error::Busy) | Ok(()) => {}
-                Err(e) => return Err(e),
+        let ended = self.end();
+        // Whatever failed: a lock that stayed would keep all others from being the last.
+        let closed = match self.lock_patiently(Lock::RECOVER, LockMode::Exclusive) {
+            Ok(()) => {
+                let closed = self.close_locked();
+                self.unlock(Lock::RECOVER, LockMode::Exclusive)?;
+                closed
             }
-        }
-        for snapshot in std::mem::take(&mut self.snapshots) {
-            self.unmark(snapshot.mark)?;
-        }
-        self.lock_patiently(Lock::RECOVER, LockMode::Exclusive)?;
-        let closed = self.close_locked();
-        self.unlock(Lock::RECOVER, LockMode::Exclusive)?;
-        closed
+            // As after a kill: whoever is alone next sees to the header.
+            Err(e) => self.unlock(Lock::OPEN, LockMode::Shared).and(Err(e)),
+        };
+        ended.and(closed)
+    }
+
+    /// Ends what the handle has open: its transaction, its unflushed commits, its snapshots.
+    fn end(&mut self) -> Result<()> {
+        let rolled_back = match self.txn {
+            Some(_) => self.rollback(),
+            None => Ok(()),
+        };
+        let flushed = match self.txn.is_none() && self.space.keeps_any_back() {
+            true => self.flush(),
+            false => Ok(()),
+        };
+        let flushed = match flushed {
+            // Another handle writes, or has failed to flush: recovery decides what is durable.
+            Err(Error::Busy | Error::Poisoned) => Ok(()),
+            flushed => flushed,
+        };
+        let mut snapshots = std::mem::take(&mut self.snapshots).into_iter();
+        let unmarked = snapshots.try_for_each(|snapshot| self.unmark(snapshot.mark));
+        rolled_back.and(flushed).and(unmarked)
     }
 
     fn close_locked(&mut self) -> Result<()> {

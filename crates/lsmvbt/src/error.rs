@@ -163,9 +163,10 @@ impl fmt::Display for Error {
 }
 
 impl Error {
-    /// True if the storage has no space left.
+    /// True if the storage has no space left, or a quota leaves none.
     pub(crate) fn is_full(&self) -> bool {
-        matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull)
+        let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+        matches!(self, Error::Io { source, .. } if full.contains(&source.kind()))
     }
 }
 

@@ -302,8 +302,10 @@ impl Core {
         }
         self.txn = None;
         self.generation += 1;
+        // Before another handle can write on what is not undone.
+        let undone = undone.map_err(|e| self.poison(e));
         self.unlock_write()?;
-        undone.map_err(|e| self.poison(e))
+        undone
     }
 
     /// Undoes on disk what was spilled; new pages are in no tree. First the pages of the base are
