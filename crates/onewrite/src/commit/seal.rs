@@ -165,11 +165,13 @@ impl Writer {
 
     /// The frames after this commit, up to `last`, fill a sector. No recovery finds them, as their checksums
     /// follow another one than the log's. So other frames come in their places, in the same generation.
-    /// Nothing of this process may take them for published. Under the write lock.
-    pub fn forget_filling(&mut self, commit: FrameNo, last: FrameNo) {
-        for frame in commit.0 + 1..=last.0 {
+    /// Nothing of this process may take them for published, and no process for durable. Under the write
+    /// lock.
+    pub fn forget_filling(&mut self, commit: FrameNo, index: &IndexView) {
+        for frame in commit.0 + 1..=index.last_frame.0 {
             self.log.memory().forget(FrameNo(frame));
         }
+        self.log.shared().lower_durable(index.salts, commit);
         self.log.set_committed(commit);
         self.run_is_known = true;
     }

@@ -156,6 +156,18 @@ impl Shared {
         }
     }
 
+    /// Frames after this one are not part of the log, and others come in their places.
+    pub fn lower_durable(&self, salts: Salts, frame: FrameNo) {
+        let Some(words) = self.words() else { return };
+        let _ = words
+            .durable
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |present| {
+                let is_of_this = present >> 32 == u64::from(tag(salts));
+                let is_beyond = is_of_this && present as u32 > frame.0;
+                is_beyond.then_some(mark(salts, frame))
+            });
+    }
+
     /// Forgets how far the log is durable.
     pub fn forget_durable(&self) {
         if let Some(words) = self.words() {
@@ -362,6 +374,18 @@ mod tests {
             (shared.restart_failed(OLD), shared.restart_failed(NEW)),
             (None, Some(FrameNo(10)))
         );
+    }
+
+    #[test]
+    fn frames_that_are_not_part_of_the_log_are_not_durable() {
+        let shared = Shared::private();
+        shared.set_durable(OLD, FrameNo(10));
+        shared.lower_durable(NEW, FrameNo(3));
+        assert_eq!(shared.durable(OLD), Some(FrameNo(10)));
+        shared.lower_durable(OLD, FrameNo(7));
+        assert_eq!(shared.durable(OLD), Some(FrameNo(7)));
+        shared.lower_durable(OLD, FrameNo(9));
+        assert_eq!(shared.durable(OLD), Some(FrameNo(7)));
     }
 
     #[test]

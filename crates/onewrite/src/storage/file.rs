@@ -268,12 +268,17 @@ impl LogFile {
         observer::before(&self.path, Operation::Flush, &Call::WriteBack)?;
         let write_back = || {
             let done = sys::write_back(self.buffered_fd(), 0, 0, sys::WriteBack::Finish);
-            done.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
+            match done {
+                Ok(()) => Ok(true),
+                // No call next to it has failed for that.
+                Err(e) if sys::is_missing(&e) => Ok(false),
+                Err(e) => Err(Errno::from_io_error(&e).unwrap_or(Errno::IO)),
+            }
         };
-        match self.flushes.flush(write_back) {
-            Ok(()) => Ok(()),
-            Err(e) if sys::is_missing(&e.into()) => self.flush(),
-            Err(e) => Err(self.error(Operation::Flush, None, e)),
+        let written = self.flushes.flush(write_back);
+        match written.map_err(|e| self.error(Operation::Flush, None, e))? {
+            true => Ok(()),
+            false => self.flush(),
         }
     }
 

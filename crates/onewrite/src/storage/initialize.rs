@@ -177,7 +177,8 @@ impl LogFile {
 
     fn setup_flush(&self) -> Result<(), StorageError> {
         observer::before(self.path(), Operation::Flush, &Call::Flush)?;
-        let flushed = self.flushes.flush(|| fdatasync(self.buffered_fd()));
+        let flush = || fdatasync(self.buffered_fd());
+        let flushed = self.flushes.flush_or_fail_for_good(flush);
         flushed.map_err(|e| self.error(Operation::Flush, None, e))?;
         self.counters().setup_flushes.fetch_add(1, Relaxed);
         Ok(())

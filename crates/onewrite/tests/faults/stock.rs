@@ -180,7 +180,7 @@ impl Stock {
         let ended = self.writer.transaction_ends(Some(self.published));
         ended.expect("the end of the transaction");
         if let Some(resealed) = resealed.filter(|resealed| resealed.commit < FrameNo(last)) {
-            self.writer.forget_filling(resealed.commit, FrameNo(last));
+            self.writer.forget_filling(resealed.commit, &self.published);
         }
         self.writer
             .published(Some(self.published))

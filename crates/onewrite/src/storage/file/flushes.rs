@@ -26,14 +26,43 @@ struct State {
     running: Vec<u64>,
     failed: u64,
     last_failure: Option<Errno>,
+    /// The error with which every call ends from now on.
+    for_good: Option<Errno>,
+}
+
+/// What a failed call does to later ones.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Failure {
+    Once,
+    ForGood,
 }
 
 impl Flushes {
     /// Makes one call that reports errors of write-back.
     ///
     /// # Errors
-    /// Its own, or that of a call next to it.
-    pub fn flush(&self, call: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
+    /// Its own, or that of a call next to it, or of one that failed for good.
+    pub fn flush<T>(&self, call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+        self.make(call, Failure::Once)
+    }
+
+    /// The same. If it fails, all later ones do: it may have taken the error of pages that another thread
+    /// has written and is about to flush. The log is poisoned, but not before the failed blocks are freed.
+    ///
+    /// # Errors
+    /// As [`Self::flush`].
+    pub fn flush_or_fail_for_good(
+        &self,
+        call: impl FnOnce() -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        self.make(call, Failure::ForGood)
+    }
+
+    fn make<T>(
+        &self,
+        call: impl FnOnce() -> Result<T, Errno>,
+        failure: Failure,
+    ) -> Result<T, Errno> {
         let (number, failed) = {
             let mut state = self.state();
             let number = state.begun;
@@ -47,18 +76,22 @@ impl Flushes {
         if let Err(e) = done {
             state.failed += 1;
             state.last_failure = Some(e);
+            if failure == Failure::ForGood {
+                state.for_good = Some(e);
+            }
         }
         self.ended.notify_all();
-        done?;
+        let done = done?;
         // A call that begins from now on finds no error that this one should have found.
         let later = state.begun;
         while state.running.iter().any(|running| *running < later) {
             let woken = self.ended.wait(state);
             state = woken.unwrap_or_else(PoisonError::into_inner);
         }
-        match state.failed == failed {
-            true => Ok(()),
-            false => Err(state.last_failure.unwrap_or(Errno::IO)),
+        match (state.for_good, state.failed == failed) {
+            (Some(e), _) => Err(e),
+            (None, true) => Ok(done),
+            (None, false) => Err(state.last_failure.unwrap_or(Errno::IO)),
         }
     }
 
@@ -119,8 +152,20 @@ mod tests {
     #[test]
     fn a_flush_that_begins_after_a_failed_one_may_succeed() {
         let flushes = Flushes::default();
-        assert_eq!(flushes.flush(|| Err(Errno::IO)), Err(Errno::IO));
+        assert_eq!(flushes.flush(|| Err::<(), _>(Errno::IO)), Err(Errno::IO));
         assert_eq!(flushes.flush(|| Ok(())), Ok(()));
         assert!(flushes.state().running.is_empty());
+    }
+
+    /// A commit was written before the failed flush of new blocks began, and is flushed after it ended.
+    #[test]
+    fn after_a_failed_flush_of_new_blocks_none_succeeds() {
+        let flushes = Flushes::default();
+        assert_eq!(flushes.flush_or_fail_for_good(|| Ok(())), Ok(()));
+        assert_eq!(flushes.flush(|| Ok(())), Ok(()));
+        let failed = flushes.flush_or_fail_for_good(|| Err(Errno::NOSPC));
+        assert_eq!(failed, Err(Errno::NOSPC));
+        assert_eq!(flushes.flush(|| Ok(())), Err(Errno::NOSPC));
+        assert_eq!(flushes.flush(|| Ok(7)), Err(Errno::NOSPC));
     }
 }

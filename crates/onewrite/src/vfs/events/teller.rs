@@ -32,7 +32,7 @@ static STATE: Mutex<State> = Mutex::new(State {
     is_stuck: false,
 });
 static CHANGED: Condvar = Condvar::new();
-/// The process that has a thread here, so that others take no lock.
+/// The process that has lines or a thread here, so that others take no lock.
 static BUSY: AtomicU64 = AtomicU64::new(0);
 
 impl State {
@@ -50,8 +50,13 @@ impl State {
 
     fn note_thread(&mut self, has_thread: bool) {
         self.has_thread = has_thread;
-        let process = if has_thread { self.process } else { 0 };
+        let process = if self.is_told() { 0 } else { self.process };
         BUSY.store(process, Ordering::Release);
+    }
+
+    /// Without a thread, lines wait that a close must not take for written.
+    fn is_told(&self) -> bool {
+        !self.has_thread && self.lines.is_empty()
     }
 }
 
@@ -107,7 +112,7 @@ pub fn await_told() -> bool {
     }
     let mut state = wait_until(state, Instant::now() + TOLD);
     state.is_stuck = state.has_thread;
-    !state.has_thread
+    state.is_told()
 }
 
 /// As [`await_told`], when the process exits. A signal handler may have called `exit` here.

@@ -146,7 +146,7 @@ fn write_unlock(database: &Database, count: c_int, flags: c_int) -> c_int {
                 // SQLite has filled a sector after it, which recovery must leave out.
                 false => {
                     if let Some(writer) = database.writer.borrow_mut().as_mut() {
-                        writer.forget_filling(resealed.commit, index.last_frame);
+                        writer.forget_filling(resealed.commit, &index);
                     }
                     database.inner.invalidate_index();
                 }
