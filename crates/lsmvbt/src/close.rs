@@ -28,7 +28,7 @@ impl Core {
                 self.unlock(Lock::RECOVER, LockMode::Exclusive)?;
                 closed
             }
-            // As after a kill: whoever is alone next sees to the header.
+            // As after a kill: the next handle that is alone leaves a clean header.
             Err(e) => self.unlock(Lock::OPEN, LockMode::Shared).and(Err(e)),
         };
         ended.and(closed)

@@ -30,7 +30,7 @@ struct State {
     for_good: Option<Errno>,
 }
 
-/// What a failed call does to later ones.
+/// Whether a failed call fails later ones.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Failure {
     Once,
