@@ -501,11 +501,13 @@ mod tests {
         let background = Arc::new(Background::default());
         let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
         let its = Arc::clone(&background);
-        let slow = std::thread::spawn(move || {
-            drop(its.until_it_ends());
-            let _ = may_go_on.recv_timeout(LONGEST);
-        });
-        assert!(background.leave(long(1), || Some(slow)));
+        let slow = || {
+            Some(std::thread::spawn(move || {
+                drop(its.until_it_ends());
+                let _ = may_go_on.recv_timeout(LONGEST);
+            }))
+        };
+        assert!(background.leave(long(1), slow));
         let begun = Instant::now();
         while background.has_thread() {
             assert!(begun.elapsed() < LONGEST, "it takes too long");
