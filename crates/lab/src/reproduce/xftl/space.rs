@@ -476,8 +476,8 @@ mod tests {
     fn the_range_leads_and_a_claim_names_the_cells_that_have_it() {
         let journal = Ftl::Journal.controller();
         let cells = [
-            cell(128, BOARD, 1.3),
-            cell(512, BOARD, 3.1),
+            cell(128, BOARD, 1.1),
+            cell(512, BOARD, 3.25),
             cell(512, journal, 1.08),
         ];
         let text = text(&cells);
@@ -486,7 +486,7 @@ mod tests {
             lines[1].contains("today: 1.08 (512 MiB") && lines[1].contains("to 1.08"),
             "{text}"
         );
-        assert!(lines[2].contains("1.08 (512 MiB") && lines[2].contains("to 3.10 (512 MiB"));
+        assert!(lines[2].contains("1.08 (512 MiB") && lines[2].contains("to 3.25 (512 MiB"));
         assert!(
             lines[3].contains("512 MiB") && !lines[3].contains("128 MiB"),
             "{text}"
