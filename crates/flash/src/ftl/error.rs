@@ -61,7 +61,7 @@ pub enum FtlError {
     LostBookkeeping {
         /// The page.
         page: Ppn,
-        /// What the root names it as.
+        /// As the root names it.
         content: String,
     },
     /// Such a device is not possible.

@@ -1,4 +1,4 @@
-//! What random runs did.
+//! Counts of random runs.
 
 /// Counts of a run.
 #[derive(Clone, Copy, Debug, Default)]
