@@ -5,6 +5,16 @@ use super::*;
 use crate::log::{Log, OpenLog};
 use crate::mode::Layout;
 
+/// The data of a thread that checkpoints this log.
+fn served(log: &Path) -> Served {
+    let log = Log::create(&OpenLog::for_test(log), Layout::Packed).expect("a log");
+    Served {
+        log: Arc::new(SharedLog::from(log)),
+        by: Service::Checkpoints,
+        settings: Settings::default(),
+    }
+}
+
 /// A thread that checkpoints opens a file which another SQLite has open. A fork waits for that thread.
 #[test]
 fn a_connection_of_our_own_ends_nothing_of_another_sqlite() {
@@ -13,12 +23,7 @@ fn a_connection_of_our_own_ends_nothing_of_another_sqlite() {
     let host = host::get().expect("its host");
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("db-onewrite");
-    let log = Log::create(&OpenLog::for_test(&path), Layout::Packed).expect("a log");
-    let served = Served {
-        log: Arc::new(SharedLog::from(log)),
-        by: Service::Checkpoints,
-        settings: Settings::default(),
-    };
+    let served = served(&path);
     before_fork();
     let (ended, end) = channel();
     let thread = thread::spawn(move || {
@@ -37,13 +42,7 @@ fn a_connection_of_our_own_ends_nothing_of_another_sqlite() {
 fn a_connection_of_our_own_does_not_wait_for_the_list_that_a_fork_keeps_locked() {
     drop(rusqlite::Connection::open_in_memory().expect("a SQLite"));
     let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("db-onewrite");
-    let log = Log::create(&OpenLog::for_test(&path), Layout::Packed).expect("a log");
-    let served = Served {
-        log: Arc::new(SharedLog::from(log)),
-        by: Service::Checkpoints,
-        settings: Settings::default(),
-    };
+    let served = served(&directory.path().join("db-onewrite"));
     before_fork();
     HAS_INHERITED.store(true, Ordering::Release);
     let (ended, end) = channel();
