@@ -100,9 +100,18 @@ impl TextTable {
 
 impl Display for TextTable {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The width is known where standard output is a terminal.
-        out.write_str(&self.within(Table::new().width()))
+        out.write_str(&self.within(terminal_width()))
     }
+}
+
+/// Characters in a line of the terminal, where standard output is one and says how many.
+pub(crate) fn terminal_width() -> Option<u16> {
+    known(Table::new().width())
+}
+
+/// A serial console says 0, for it does not know.
+fn known(width: Option<u16>) -> Option<u16> {
+    width.filter(|characters| *characters > 0)
 }
 
 /// Distributes columns of these widths among parts at most `room` wide. Each part begins with the
@@ -142,6 +151,12 @@ mod tests {
             .map(|line| line.chars().count())
             .max()
             .unwrap_or(0)
+    }
+
+    #[test]
+    fn a_terminal_that_does_not_know_its_width_gets_whole_lines() {
+        assert_eq!(table().within(known(Some(0))), table().within(None));
+        assert_eq!(known(Some(80)), Some(80));
     }
 
     #[test]

@@ -92,6 +92,12 @@ impl Counters {
     }
 }
 
+/// The name of a device, and for device mapper's devices also what they are and what lies below:
+/// `dm-0 (luks, dm-crypt) on sda2`.
+pub fn described(name: &str) -> String {
+    crate::mapper::described(&Path::new("/sys/class/block").join(name), name)
+}
+
 impl BlockDevice {
     /// The device of a device node such as `/dev/loop0`.
     pub fn from_node(node: &Path) -> Result<Self, Error> {
@@ -137,10 +143,9 @@ impl BlockDevice {
         &self.name
     }
 
-    /// Its name, and for device mapper's devices also what they are and what lies below: `dm-0 (luks,
-    /// dm-crypt) on sda2`.
+    /// As [`described`].
     pub fn described(&self) -> String {
-        crate::mapper::described(&self.sysfs(""), &self.name)
+        described(&self.name)
     }
 
     /// Its device number as the kernel holds it in memory, and as trace events store it.

@@ -4,6 +4,7 @@ use super::paired::Interval;
 use super::ratios::Ratios;
 use super::report::{Raw, Report, Run};
 use crate::text_table::{NONE, TextTable};
+use onewrite_iotrace::device::described;
 
 /// The table, the raw rates under it, and the notes.
 pub fn render(report: &Report) -> String {
@@ -55,7 +56,7 @@ fn on_device(report: &Report) -> String {
             " on a device of the model {} ({})",
             model.name, model.description
         ),
-        (Some(device), None) => format!(" on {device}"),
+        (Some(device), None) => format!(" on {}", described(device)),
         (None, None) => String::new(),
     }
 }

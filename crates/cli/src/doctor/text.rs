@@ -9,6 +9,7 @@ use super::Report;
 use super::advice::ModeAdvice;
 use super::facts::{Answer, Facts};
 use super::trial::Rates;
+use crate::text_table::terminal_width;
 
 /// Width of the text where that of the terminal is not known.
 const WIDTH: u16 = 100;
@@ -90,6 +91,7 @@ fn device(facts: &Facts) -> String {
         .backing_file
         .as_ref()
         .map_or_else(String::new, |file| format!(" ({})", file.display()));
+    let name = onewrite_iotrace::device::described(name);
     format!(
         "{name}{file}, blocks of {} bytes, physical {}",
         facts.logical_block_bytes, facts.physical_block_bytes
@@ -158,7 +160,7 @@ fn modes(report: &Report) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_width(table.width().unwrap_or(WIDTH).min(WIDTH));
+    table.set_width(terminal_width().unwrap_or(WIDTH).min(WIDTH));
     table.set_header([
         "mode",
         "a commit of one page at synchronous=FULL",
