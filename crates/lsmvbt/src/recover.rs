@@ -383,8 +383,11 @@ impl Core {
             .max(floor);
         if top == floor || redone == Some(top) || self.is_complete(top, &pages)? {
             let slots_hold_news = redone.is_some() && (!self.double || unmarked);
-            // A commit of `double` may tear a free page that the record of `top` names.
-            let needs_record = self.double && top > floor && redone != Some(top);
+            // A commit of `double` may tear a free page that the record of `top` names. If numbers
+            // were reserved, a header that needs no record is durable before its first page is
+            // written: its number is above them (MV15).
+            let needs_record =
+                self.double && top > floor && redone != Some(top) && self.header.reserved == 0;
             if published == 0 && !slots_hold_news && !needs_record {
                 self.go_on(top, &pages)?;
                 return match redone {

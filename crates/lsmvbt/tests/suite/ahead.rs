@@ -199,6 +199,16 @@ fn a_slot_that_both_headers_call_settled_costs_no_flush() {
     }
 }
 
+/// A process may find the setting only after its first look: `PRAGMA lsmvbt_torn` comes after the open.
+#[test]
+fn what_trust_has_committed_costs_no_flush_to_find_whatever_the_setting_is_now() {
+    let file = MemoryFile::new();
+    let (mut a, tree) = begun(&file, Torn::Trust);
+    change(&mut a, tree).expect("changed");
+    a.commit(Durability::Flush).expect("committed");
+    assert_eq!(flushes_of_recovery(&file, Torn::Double, a), 0);
+}
+
 #[test]
 fn a_slot_that_only_the_newer_header_calls_settled_costs_one() {
     let file = MemoryFile::new();
