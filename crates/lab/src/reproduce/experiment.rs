@@ -27,6 +27,7 @@ use onewrite_cli::progress::Progress;
 use onewrite_cli::trace::{self, Traced};
 use onewrite_cli::{directory, interrupt};
 
+use super::requests::Costs;
 use super::rounds::different;
 
 /// Bytes of a Mobibench row, as in both papers.
@@ -161,46 +162,6 @@ pub struct Appended {
     /// inode: the file system's journal had a block more then. 0 where the file system has no such
     /// block.
     pub past_inode: f64,
-}
-
-/// Seconds that requests take on a device, one after the other.
-#[derive(Clone, Copy, Debug)]
-pub struct Costs {
-    /// A plain write of a block.
-    pub write_s: f64,
-    /// The difference of a durable one.
-    pub flush_s: f64,
-}
-
-/// The work that a run waited for.
-#[derive(Clone, Copy, Debug)]
-pub struct Waited {
-    /// The device's writes with data.
-    pub writes: f64,
-    /// Its flushes.
-    pub flushes: f64,
-    /// Processor time of the transactions, in seconds.
-    pub cpu_s: f64,
-}
-
-impl Waited {
-    /// The counts of a run.
-    ///
-    /// # Errors
-    /// The device was not counted.
-    pub fn of(run: &Run) -> Result<Self, String> {
-        let device = run.device.ok_or("requests were not counted")?;
-        Ok(Self {
-            writes: device.writes.unwrap_or(device.write_requests) as f64,
-            flushes: device.flushes as f64,
-            cpu_s: run.cpu_s,
-        })
-    }
-
-    /// The time that these take on a device, if nothing is done meanwhile.
-    pub fn seconds(&self, costs: Costs) -> f64 {
-        self.writes * costs.write_s + self.flushes * costs.flush_s + self.cpu_s
-    }
 }
 
 /// See the module.

@@ -18,6 +18,7 @@ mod lsmvbt;
 mod outcome;
 mod page;
 mod remapping;
+mod requests;
 mod rounds;
 mod site;
 mod swal;

@@ -9,8 +9,9 @@
 use onewrite_workload::plan::Op;
 
 use super::{AUTOCHECKPOINT, COPY, EXCHANGE, FORWARD, RECORD_BYTES, REGION};
-use crate::reproduce::experiment::{Choice, Experiment, Trial, Waited};
+use crate::reproduce::experiment::{Choice, Experiment, Trial};
 use crate::reproduce::outcome::{Kind, Predicted, Reason, Row, Shown, Side, Stated, explain};
+use crate::reproduce::requests;
 use onewrite_cli::compare::report::Run;
 
 const COUNT: u32 = 1_500;
@@ -276,39 +277,22 @@ fn over(part: Option<f64>, whole: Option<f64>) -> Option<f64> {
 /// The ratio of times if a run took the time of its requests and of the processor, one after the
 /// other.
 fn by_requests(experiment: &mut Experiment<'_>, row: &Row) -> Result<Predicted, String> {
-    let costs = experiment.costs()?;
     let choice = experiment.choice();
     let mode = MODES
         .iter()
         .find(|(_, mode)| row.ran.as_deref() == Some(*mode));
     let (_, mode) = *mode.ok_or("no such mode")?;
-    let mut waited = |mode| Waited::of(experiment.run(&trial(choice, Op::Insert, mode))?);
-    let (ours, copy) = (waited(mode)?, waited(COPY)?);
-    let told = |of: &Waited| {
-        format!(
-            "{} writes, {} flushes, {:.0} ms of the processor",
-            of.writes,
-            of.flushes,
-            of.cpu_s * 1e3
-        )
-    };
-    Ok(Predicted::of_row(
-        ours.seconds(costs) / copy.seconds(costs),
-        &format!(
-            "a write takes {:.0} us, a flush {:.0} us; WAL {};",
-            costs.write_s * 1e6,
-            costs.flush_s * 1e6,
-            told(&copy)
-        ),
-        told(&ours),
-    ))
+    let trials = [mode, COPY].map(|mode| trial(choice, Op::Insert, mode));
+    requests::by_requests(experiment, trials.each_ref(), row.name, |ours_s, copy_s| {
+        ours_s / copy_s
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reproduce::experiment::Costs;
     use crate::reproduce::outcome::Verdict;
+    use crate::reproduce::requests::{Costs, Waited};
     use crate::reproduce::rounds::Paired;
 
     /// A time to WAL's in seven rounds, all alike.
