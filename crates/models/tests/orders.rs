@@ -7,8 +7,8 @@
 //! RUSTFLAGS="--cfg loom" cargo test -p onewrite-models --test orders
 //! ```
 //!
-//! Real code: [`onewrite::log::shared`], [`onewrite::log::arrivals`] and
-//! [`onewrite::log::open_block`]. SQLite's wal-index, the
+//! Real code: [`onewrite::log::shared`], [`onewrite::log::arrivals`], [`onewrite::log::open_block`]
+//! and [`onewrite::log::page_ring`]. SQLite's wal-index, the
 //! log's page cache and the device are one word each. Each model runs again with fences left out,
 //! or with all accesses relaxed, and must find that.
 
@@ -16,10 +16,13 @@
 
 use loom::sync::atomic::AtomicU32;
 use loom::thread;
+use onewrite::log::memory::Remembered;
 use onewrite::log::packed::LastBatch;
+use onewrite::log::page_ring::PageRing;
 use onewrite::log::shared::Shared;
+use onewrite::storage::{SharedSlots, SlotLayout};
 use onewrite::sync::{Instant, LeftOut, fence, leave_out};
-use onewrite::wal::{FrameNo, Salts};
+use onewrite::wal::{FrameNo, PageNo, Salts};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{self, Relaxed};
 use std::time::Duration;
@@ -275,4 +278,58 @@ fn a_closed_block_is_not_written_again() {
 #[should_panic(expected = "written once more")]
 fn without_fences_a_durable_block_is_written_again() {
     a_durable_block_stays(LeftOut::Fences);
+}
+
+/// Bytes of a page of two words.
+const PAGE: usize = 2 * size_of::<usize>();
+
+/// Puts a frame whose page has its number in every byte.
+fn put(ring: &PageRing, frame: u32) {
+    ring.put(Remembered {
+        frame: FrameNo(frame),
+        salts: SALTS,
+        page: PageNo(frame),
+        bytes: &[frame as u8; PAGE],
+    });
+}
+
+/// A process puts one frame after another into a slot, and another one reads the first there.
+fn pages_are_whole(left_out: LeftOut) {
+    explore(left_out, || {
+        let slots = SharedSlots::private(SlotLayout {
+            slots: 1,
+            page_bytes: PAGE,
+        });
+        let ring = Arc::new(PageRing::new(slots));
+        put(&ring, 1);
+        let writer = Arc::clone(&ring);
+        let writer = thread::spawn(move || put(&writer, 2));
+        let mut page = [0; PAGE];
+        for frame in [1, 2] {
+            if let Some(number) = ring.get(FrameNo(frame), SALTS, &mut page) {
+                assert_eq!(number, PageNo(frame), "another page");
+                assert_eq!(page, [frame as u8; PAGE], "two pages in one");
+            }
+        }
+        writer.join().expect("no panic");
+        let found = ring.get(FrameNo(2), SALTS, &mut page);
+        assert_eq!((found, page), (Some(PageNo(2)), [2; PAGE]));
+    });
+}
+
+#[test]
+fn a_page_that_is_found_in_shared_memory_is_whole() {
+    pages_are_whole(LeftOut::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "two pages in one")]
+fn without_fences_a_page_is_of_two() {
+    pages_are_whole(LeftOut::Fences);
+}
+
+#[test]
+#[should_panic]
+fn with_relaxed_sequences_a_page_is_another() {
+    pages_are_whole(LeftOut::Orders);
 }

@@ -337,7 +337,7 @@ impl Writer {
         }
         let log = Arc::clone(&self.log);
         for frame in self.run.first().0..=self.run.last().0 {
-            log.memory().forget(FrameNo(frame));
+            log.forget_frame(FrameNo(frame));
         }
         let how = (bounds, policy);
         let joined = log

@@ -1,6 +1,7 @@
 //! Reading SQLite's log back: from the collected frames, from the frame memory, from the file.
 
 use crate::commit::Writer;
+use crate::log::memory::Remembered;
 use crate::log::packed::Packed;
 use crate::log::{ErrorKind, LogError};
 use crate::mode::Layout;
@@ -133,7 +134,8 @@ impl Writer {
                 || self
                     .log
                     .group_synch
-                    .read(frame, salts, at + FRAME_HEADER_BYTES, out);
+                    .read(frame, salts, at + FRAME_HEADER_BYTES, out)
+                || self.read_shared(frame, out, index);
             if remembered {
                 return Ok(());
             }
@@ -141,6 +143,35 @@ impl Writer {
         match self.log.packed() {
             Some(packed) => self.read_packed_page(packed, frame, at, out, index),
             None => self.read_page_in_place(frame, at, out, index),
+        }
+    }
+
+    /// A whole page that another process has published, and left for others.
+    fn read_shared(&self, frame: FrameNo, out: &mut [u8], index: Option<IndexView>) -> bool {
+        let is_whole = out.len() == self.log.geometry().page().bytes();
+        let index = index.filter(|index| is_whole && frame <= index.last_frame);
+        index.is_some_and(|index| {
+            self.log
+                .read_shared(frame, index.salts, out, self.committer)
+        })
+    }
+
+    /// Leaves the pages of a commit for other processes, if one of them reads. It is published, and
+    /// SQLite's write lock is still held.
+    pub fn share_published(&self, index: Option<IndexView>) {
+        let Some(index) = index.filter(|_| self.run_is_known && !self.run.is_empty()) else {
+            return;
+        };
+        let is_published = self.has_published(&index) && index.last_frame >= self.run.last();
+        if is_published && self.log.shares_pages(self.committer) {
+            let pages = self.run.pages();
+            self.log
+                .share_pages(pages.map(|(frame, page, bytes)| Remembered {
+                    frame,
+                    salts: index.salts,
+                    page,
+                    bytes,
+                }));
         }
     }
 

@@ -169,7 +169,7 @@ impl Writer {
     /// lock.
     pub fn forget_filling(&mut self, commit: FrameNo, index: &IndexView) {
         for frame in commit.0 + 1..=index.last_frame.0 {
-            self.log.memory().forget(FrameNo(frame));
+            self.log.forget_frame(FrameNo(frame));
         }
         self.log.shared().lower_durable(index.salts, commit);
         self.log.set_committed(commit);

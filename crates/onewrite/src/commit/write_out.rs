@@ -243,7 +243,7 @@ impl Writer {
     /// Lays the run out in `blocks`, and writes the side block that belongs before it.
     fn encode(&mut self, begin: Begin, blocks: Blocks) -> Result<u64, LogError> {
         for frame in self.run.first().0..=self.run.last().0 {
-            self.log.memory().forget(FrameNo(frame));
+            self.log.forget_frame(FrameNo(frame));
         }
         let offset = match self.log.geometry().layout().has_fixed_positions() {
             true => self.encode_in_place()?,
@@ -286,7 +286,7 @@ impl Writer {
             &run,
             (begin, blocks),
             how,
-            log.memory(),
+            log.nearby(),
             &mut self.laid_out.blocks,
         );
         let offset = packing.offset;

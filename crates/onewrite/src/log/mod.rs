@@ -16,6 +16,7 @@ pub mod memory;
 pub mod name;
 pub mod open_block;
 pub mod packed;
+pub mod page_ring;
 pub mod scan;
 pub mod shared;
 
@@ -78,6 +79,7 @@ pub struct Log {
     space: Space,
     known: Mutex<Known>,
     shared: Shared,
+    pages: page_ring::Pages,
     poison: OnceLock<String>,
     guard_in_doubt: AtomicBool,
     /// The pace of durable writes, if it was timed.

@@ -236,6 +236,7 @@ impl Log {
             space,
             known: Mutex::default(),
             shared: Shared::private(),
+            pages: Default::default(),
             poison: OnceLock::new(),
             guard_in_doubt: AtomicBool::new(false),
             pace: None,

@@ -181,7 +181,7 @@ impl Log {
         let (header, page) = out;
         let read = packed.read(
             &self.file,
-            Some(&self.memory),
+            Some(self.nearby()),
             salts,
             frame,
             published,

@@ -2,7 +2,7 @@
 //! (`-onewrite-shm`). It holds how far the log is durable, which commits are published and not yet
 //! durable, and who committed last. It also holds how many commits wait for a flush
 //! ([`super::arrivals`]), which block the next commit may share ([`super::open_block`]), and whether
-//! the log is poisoned.
+//! the log is poisoned. Behind it may lie pages that processes have published ([`super::page_ring`]).
 //!
 //! None of it is needed after a crash. A process that opens a log alone begins with a page of
 //! zeros. If no page is available, a process uses private words. Then it knows of no durable
@@ -21,7 +21,8 @@ use crate::log::arrivals::Arrivals;
 use crate::log::open_block::OpenBlock;
 use crate::storage::observer::company_lasts;
 use crate::storage::{
-    Access, NewFile, SharedPage, SharedWords, StorageError, lock_path, remove_file,
+    Access, Make, NewFile, SharedPage, SharedSlots, SharedWords, SlotLayout, StorageError,
+    lock_path, remove_file,
 };
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::fence;
@@ -31,6 +32,14 @@ use crate::wal::{FrameNo, Salts, be32};
 /// The form of the words that this version understands: "ows" and a number. The lower half of the
 /// word identifies the run of the system: words from an earlier run mean nothing.
 const FORM: u64 = 0x6f77_7301_0000_0000;
+
+/// The form of the slots for pages: "owp" and a number. The lower half of the word is a page's size.
+const SLOTS_FORM: u64 = 0x6f77_7001_0000_0000;
+
+/// A process that reads what others log notes that no more often, in milliseconds.
+const NOTE_READER_EVERY: u32 = 25;
+/// It counts as one for so long after it has noted that, in milliseconds.
+const READER_LASTS: u32 = 250;
 
 /// The identity of a committing connection. It is only a hint to who else is active, so it need not
 /// be strictly unique.
@@ -240,6 +249,63 @@ impl Shared {
         }
     }
 
+    /// Notes that a process reads frames that it has not logged itself. Two such processes are enough:
+    /// every process then sees one that is not itself.
+    pub fn note_reader(&self, reader: Committer) {
+        let Some(words) = self.words() else { return };
+        let (process, now) = (reader.process(), now_millis());
+        let noted = process << 32 | u64::from(now);
+        let present = words
+            .readers
+            .each_ref()
+            .map(|word| word.load(Ordering::Relaxed));
+        if let Some(own) = present.iter().position(|word| word >> 32 == process) {
+            if age(present[own], now) >= NOTE_READER_EVERY {
+                words.readers[own].store(noted, Ordering::Relaxed);
+            }
+            return;
+        }
+        let free = present
+            .iter()
+            .position(|&word| word == 0 || age(word, now) >= READER_LASTS);
+        if let Some(free) = free {
+            // If another thread or process has it now, the next read tries again.
+            let _ = words.readers[free].compare_exchange(
+                present[free],
+                noted,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+        }
+    }
+
+    /// Whether another process reads frames that it has not logged itself.
+    pub fn has_other_readers(&self, than: Committer) -> bool {
+        self.page.readers.iter().any(|word| {
+            let word = word.load(Ordering::Relaxed);
+            let is_other = word != 0 && word >> 32 != than.process();
+            is_other && age(word, now_millis()) < READER_LASTS
+        })
+    }
+
+    /// Whether a process has made slots for pages.
+    pub fn has_slots(&self) -> bool {
+        self.page.slots.load(Ordering::Acquire) != 0
+    }
+
+    /// The slots for pages; `None` if there are none of this form, and none can be made.
+    pub fn slots(&self, layout: SlotLayout, make: Make) -> Option<SharedSlots> {
+        let form = SLOTS_FORM | layout.page_bytes as u64;
+        let slots = self.page.slots(layout, make).ok()?;
+        if let Some(words) = self.words().filter(|_| make == Make::IfMissing) {
+            // After their blocks were made. Any process may be the first here.
+            let _ = words
+                .slots
+                .compare_exchange(0, form, Ordering::AcqRel, Ordering::Acquire);
+        }
+        (self.page.slots.load(Ordering::Acquire) == form).then_some(slots)
+    }
+
     /// The commits that wait for a flush.
     pub fn arrivals(&self) -> Arrivals<'_> {
         Arrivals {
@@ -340,6 +406,16 @@ fn now() -> u64 {
     (now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64).max(1)
 }
 
+/// The same, as far as a part of a word holds it.
+fn now_millis() -> u32 {
+    (now() / 1_000_000) as u32
+}
+
+/// The milliseconds since a process has noted that it reads. Another time namespace may be ahead.
+fn age(noted: u64, now: u32) -> u32 {
+    (now.wrapping_sub(noted as u32) as i32).unsigned_abs()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -436,6 +512,23 @@ mod tests {
         assert_eq!(shared.contention(), Contention::Processes);
         std::thread::sleep(TOGETHER);
         assert_eq!(shared.contention(), Contention::None);
+    }
+
+    #[test]
+    fn each_of_many_processes_sees_another_one_that_reads() {
+        let shared = Shared::private();
+        let process = |number: u64| Committer(number << 32 | 7);
+        assert!(!shared.has_other_readers(process(1)));
+        shared.note_reader(process(1));
+        assert!(!shared.has_other_readers(process(1)), "it is alone");
+        assert!(shared.has_other_readers(process(2)));
+        (1..=8).for_each(|number| shared.note_reader(process(number)));
+        assert!((1..=8).all(|number| shared.has_other_readers(process(number))));
+        // The first two read no longer.
+        std::thread::sleep(Duration::from_millis(READER_LASTS.into()));
+        assert!((1..=8).all(|number| !shared.has_other_readers(process(number))));
+        (3..=8).for_each(|number| shared.note_reader(process(number)));
+        assert!((1..=8).all(|number| shared.has_other_readers(process(number))));
     }
 
     /// The clock of a time namespace may be hours ahead. Writers would wait for a process that ended

@@ -35,6 +35,7 @@ pub mod pace;
 mod probe;
 mod reserve;
 mod shared;
+mod slots;
 mod sys;
 
 pub use crate::waits::{MOMENT, Patience, Short, try_within};
@@ -56,5 +57,6 @@ pub use open::{Access, Create, DirectIo, NewFile, remove_file, sync_directory};
 pub use probe::NO_BARRIERS;
 pub use reserve::Reserve;
 pub use shared::{SharedPage, SharedWords};
+pub use slots::{Make, PageWord, SharedSlots, SlotHeader, SlotLayout};
 pub(crate) use sys::{OfdCommand, OfdConflict, OfdRange, OfdType, descriptor as descriptor_of};
 pub(crate) use sys::{has_raised_privileges, process_number, without_signals};

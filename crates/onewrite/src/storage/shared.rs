@@ -1,16 +1,19 @@
 //! A page of memory that all processes with an open log share: a mapped file next to the log.
 //!
 //! It holds only data that a crash of the system may lose, and is never flushed. Its one block is
-//! allocated before it is mapped, so that no access fails for lack of space.
+//! allocated before it is mapped, so that no access fails for lack of space. Behind it the file may
+//! have room for pages ([`super::slots`]).
 
 use super::error::{Operation, StorageError};
 use super::observer::{self, Call};
 use super::open::{Access, Create, NewFile, open_buffered};
+use super::slots::{Make, SharedSlots, SlotLayout};
 #[cfg(not(any(shuttle, loom)))]
 use super::sys::Mapped;
 use crate::sync::atomic::{AtomicU32, AtomicU64};
+use std::fs::File;
 use std::ops::Deref;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Bytes of the file.
 pub(super) const SHARED_BYTES: u64 = 4096;
@@ -51,6 +54,10 @@ pub struct SharedWords {
     pub open_block: AtomicU64,
     /// The mark of the frame before which no writer waits for the log's restart again.
     pub restart_failed: AtomicU64,
+    /// The form and the size of the slots for pages; 0 if there are none.
+    pub slots: AtomicU64,
+    /// Processes that read what others log, and when they last did.
+    pub readers: [AtomicU64; 2],
 }
 
 enum Words {
@@ -62,10 +69,38 @@ enum Words {
     Own(Box<SharedWords>),
 }
 
+/// The file of a page.
+pub(super) struct Opened {
+    pub(super) path: PathBuf,
+    pub(super) access: Access,
+    /// Device and inode.
+    identity: (u64, u64),
+}
+
+impl Opened {
+    fn new(path: &Path, access: Access, file: &File) -> rustix::io::Result<Opened> {
+        let stat = rustix::fs::fstat(file)?;
+        Ok(Opened {
+            path: path.to_owned(),
+            access,
+            identity: (stat.st_dev, stat.st_ino),
+        })
+    }
+
+    /// Whether `file` is this one. Another process that is alone may have made it again.
+    #[cfg(not(any(shuttle, loom)))]
+    pub(super) fn is(&self, file: &File) -> rustix::io::Result<bool> {
+        let stat = rustix::fs::fstat(file)?;
+        Ok((stat.st_dev, stat.st_ino) == self.identity)
+    }
+}
+
 /// See the module.
 pub struct SharedPage {
     words: Words,
     writable: bool,
+    /// `None` if no other process sees it.
+    opened: Option<Opened>,
 }
 
 impl SharedPage {
@@ -74,6 +109,7 @@ impl SharedPage {
         SharedPage {
             words: Words::Own(Box::default()),
             writable: true,
+            opened: None,
         }
     }
 
@@ -95,6 +131,7 @@ impl SharedPage {
         } else if rustix::fs::fstat(&file).map_err(error)?.st_size < SHARED_BYTES as i64 {
             return Err(error(rustix::io::Errno::NODATA));
         }
+        let opened = Opened::new(path, access, &file).map_err(error)?;
         #[cfg(not(any(shuttle, loom)))]
         let words = Words::Mapped(Mapped::new(&file, access).map_err(error)?);
         #[cfg(any(shuttle, loom))]
@@ -102,7 +139,21 @@ impl SharedPage {
         Ok(SharedPage {
             words,
             writable: access == Access::ReadWrite,
+            opened: Some(opened),
         })
+    }
+
+    /// The slots for pages behind the words.
+    ///
+    /// # Errors
+    /// No other process sees this page. There are no slots, or no space for them; an I/O error.
+    pub fn slots(&self, layout: SlotLayout, make: Make) -> Result<SharedSlots, StorageError> {
+        let Some(opened) = &self.opened else {
+            let none = rustix::io::Errno::NODATA;
+            return Err(StorageError::io(Path::new(""), Operation::Open, none));
+        };
+        observer::before(&opened.path, Operation::Open, &Call::Open)?;
+        SharedSlots::open(opened, layout, make)
     }
 
     /// Whether other processes see the words.
@@ -168,5 +219,41 @@ mod tests {
         let stat = std::fs::metadata(&path).expect("the file");
         assert_eq!(stat.len(), SHARED_BYTES);
         assert!(std::os::unix::fs::MetadataExt::blocks(&stat) > 0, "a hole");
+    }
+
+    #[test]
+    fn slots_are_made_once_and_all_of_their_blocks_with_them() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("page");
+        let layout = SlotLayout {
+            slots: 64,
+            page_bytes: 4096,
+        };
+        let open = || SharedPage::open(&path, Access::ReadWrite, NEW).expect("a page");
+        let (one, other) = (open(), open());
+        assert!(one.slots(layout, Make::Never).is_err(), "nobody made them");
+        let made = one.slots(layout, Make::IfMissing).expect("slots");
+        let found = other.slots(layout, Make::Never).expect("the same slots");
+        for slot in [0, 63] {
+            let (header, page) = made.slot(slot).expect("a slot");
+            header.frame.store(7 + slot as u64, Ordering::Release);
+            page[page.len() - 1].store(5, Ordering::Release);
+            let (header, page) = found.slot(slot).expect("a slot");
+            assert_eq!(header.frame.load(Ordering::Acquire), 7 + slot as u64);
+            assert_eq!(page[page.len() - 1].load(Ordering::Acquire), 5);
+        }
+        assert!(made.slot(64).is_none());
+        let stat = std::fs::metadata(&path).expect("the file");
+        let blocks = std::os::unix::fs::MetadataExt::blocks(&stat);
+        assert!(blocks * 512 >= 64 * 4096, "{blocks} blocks");
+        // An older version opens it again.
+        drop(open());
+        let again = std::fs::metadata(&path).expect("the file");
+        assert_eq!(again.len(), stat.len());
+        // A file that was made again has others.
+        std::fs::remove_file(&path).expect("removed");
+        let new = open();
+        assert!(one.slots(layout, Make::IfMissing).is_err());
+        assert!(new.slots(layout, Make::IfMissing).is_ok());
     }
 }

@@ -4,7 +4,7 @@
 //! - `file.rs`: sync_file_range(2).
 //! - `atomic.rs`: fstat(2), fcntl(2) and ioctl(2) of a descriptor's number.
 //! - `blocks.rs`: two ioctls; their arguments live on this stack frame. `kept.rs`: fcntl(2).
-//! - `shared.rs`: mmap(2) of its page. Also getauxval(3), and pthread_sigmask(3).
+//! - `shared.rs`, `slots.rs`: mmap(2) of their memory. Also getauxval(3), and pthread_sigmask(3).
 //! - `description.rs`: a page that the kernel clears in a child, madvise(2).
 #![allow(unsafe_code)]
 
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::time::UNIX_EPOCH;
 
 #[cfg(not(any(shuttle, loom)))]
-pub(super) use mapped::Mapped;
+pub(super) use mapped::{Mapped, MappedSlots};
 
 /// Whether the program runs with more privileges than the user that started it (`AT_SECURE` of
 /// getauxval(3)).
@@ -427,6 +427,7 @@ pub(super) fn clone_range(
 mod mapped {
     use super::super::open::Access;
     use super::super::shared::{SHARED_BYTES, SharedWords};
+    use super::super::slots::{PageWord, SLOTS_AT, SlotHeader, SlotLayout};
     use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
     use std::fs::File;
     use std::ops::Deref;
@@ -482,6 +483,62 @@ mod mapped {
         fn drop(&mut self) {
             // SAFETY: mapped by `new`, and no borrow of it is left.
             let unmapped = unsafe { munmap(self.words.as_ptr().cast(), SHARED_BYTES as usize) };
+            debug_assert!(unmapped.is_ok());
+        }
+    }
+
+    /// Slots for pages, mapped until this is dropped.
+    pub(in super::super) struct MappedSlots {
+        at: NonNull<u8>,
+        layout: SlotLayout,
+    }
+
+    // SAFETY: the slots are atomics, and the mapping belongs to no thread.
+    unsafe impl Send for MappedSlots {}
+    // SAFETY: as above.
+    unsafe impl Sync for MappedSlots {}
+
+    impl MappedSlots {
+        /// Maps the slots of a file that has all of their blocks. If it was opened read-only, they
+        /// must not be written.
+        pub fn new(
+            file: &File,
+            layout: SlotLayout,
+            access: Access,
+        ) -> rustix::io::Result<MappedSlots> {
+            let protection = match access {
+                Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+                Access::ReadOnly => ProtFlags::READ,
+            };
+            // SAFETY: a new mapping where the kernel finds room.
+            let at = unsafe {
+                let (bytes, flags) = (layout.bytes(), MapFlags::SHARED);
+                mmap(ptr::null_mut(), bytes, protection, flags, file, SLOTS_AT)?
+            };
+            let at = NonNull::new(at.cast()).ok_or(rustix::io::Errno::NOMEM)?;
+            Ok(MappedSlots { at, layout })
+        }
+
+        pub fn headers(&self) -> &[SlotHeader] {
+            // SAFETY: page-aligned, and mapped until the drop. Other processes change it, but the
+            // headers are atomics, and any bits are a value.
+            unsafe { std::slice::from_raw_parts(self.at.as_ptr().cast(), self.layout.slots) }
+        }
+
+        pub fn words(&self) -> &[PageWord] {
+            let words = self.layout.slots * self.layout.page_words();
+            // SAFETY: as above. The pages begin on a multiple of 4,096 bytes.
+            unsafe {
+                let at = self.at.as_ptr().add(self.layout.header_bytes());
+                std::slice::from_raw_parts(at.cast(), words)
+            }
+        }
+    }
+
+    impl Drop for MappedSlots {
+        fn drop(&mut self) {
+            // SAFETY: mapped by `new`, and no borrow of it is left.
+            let unmapped = unsafe { munmap(self.at.as_ptr().cast(), self.layout.bytes()) };
             debug_assert!(unmapped.is_ok());
         }
     }

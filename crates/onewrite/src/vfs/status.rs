@@ -20,6 +20,7 @@ use crate::commit::group_commit::Counts;
 use crate::commit::group_synch::Sizes;
 use crate::log::memory::MAX_BYTES;
 use crate::log::packed::Compressed;
+use crate::log::page_ring::SharedPageCounts;
 use crate::mode::{JournalMode, SyncPolicy};
 use crate::storage::IoCounts;
 use crate::storage::pace::{self, Pace};
@@ -125,6 +126,8 @@ struct LogStatus<'a> {
     /// The thread that checkpoints this log, in this process.
     background: checkpoint::BackgroundCounts,
     shared_memory: bool,
+    /// Pages that processes share, in all connections of this process.
+    shared_pages: SharedPageCounts,
     /// Counters of compression, in all connections of the process.
     compressed: Option<Compressed>,
     direct_io_why_not: Option<&'a str>,
@@ -287,6 +290,7 @@ fn log_status<'a>(database: &Database, log: &'a Arc<SharedLog>) -> LogStatus<'a>
         remap_cost: database.remaps_by(log).map(Cost::of),
         background: log.background.counts(),
         shared_memory: log.shared().is_shared(),
+        shared_pages: log.shared_pages(),
         compressed: log.packed().map(|packed| packed.counters.snapshot()),
         direct_io_why_not: file.why_not_direct(),
         fua: capabilities.fua.is_ok(),

@@ -1,9 +1,10 @@
-//! The process around the engine: how it was started, how it forks, how its threads end, and which
-//! SQLite settings it changes.
+//! The process around the engine: how it was started, how it forks, how its threads end, which
+//! SQLite settings it changes, and what it shares with other processes.
 #![allow(unsafe_code)]
 
 mod children;
 mod fork;
+mod pages;
 mod privileges;
 mod shared_cache;
 mod thread_exit;

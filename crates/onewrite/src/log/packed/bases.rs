@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use super::record::Record;
 use crate::sync::MutexGuard;
 use crate::wal::{FrameNo, PageNo, Salts};
 
@@ -73,6 +74,33 @@ impl WholeFrame {
     pub fn mean_bytes(&self) -> usize {
         (self.bytes + self.difference_bytes) / (1 + self.differences)
     }
+
+    fn add_difference(&mut self, bytes: usize) {
+        self.difference_bytes += bytes;
+        self.differences += 1;
+    }
+}
+
+/// How a frame that another process has logged stores its page, as its record's header says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Logged {
+    /// The page.
+    pub page: PageNo,
+    /// The frame that it is a difference from; `None` if it holds the page whole.
+    pub base: Option<FrameNo>,
+    /// Bytes of its data.
+    bytes: usize,
+}
+
+impl Logged {
+    /// As this record says.
+    pub fn of(record: &Record) -> Logged {
+        Logged {
+            page: record.frame.page,
+            base: record.kind.base(),
+            bytes: record.data,
+        }
+    }
 }
 
 /// The view of [`Bases`] for the packer of a run.
@@ -120,22 +148,54 @@ impl Bases {
         wholes: &[(PageNo, WholeFrame)],
         differences: &[(PageNo, usize)],
     ) {
+        self.turn_to(salts);
+        for (_, whole) in wholes {
+            self.note_recent(whole.frame);
+        }
+        self.frames.extend(wholes.iter().copied());
+        for (page, bytes) in differences {
+            if let Some(whole) = self.frames.get_mut(page) {
+                whole.add_difference(*bytes);
+            }
+        }
+    }
+
+    /// Other processes have published these frames.
+    pub fn learn(&mut self, salts: Salts, logged: &[(FrameNo, Logged)]) {
+        if logged.is_empty() {
+            return;
+        }
+        self.turn_to(salts);
+        for (frame, logged) in logged {
+            let known = self.frames.get_mut(&logged.page);
+            match (logged.base, known) {
+                (Some(base), Some(known)) if known.frame == base => {
+                    known.add_difference(logged.bytes);
+                }
+                (Some(_), _) => {}
+                // Two threads may have walked, and this one comes later.
+                (None, Some(known)) if known.frame >= *frame => {}
+                (None, _) => {
+                    let whole = WholeFrame::new(*frame, logged.bytes);
+                    self.frames.insert(logged.page, whole);
+                    self.note_recent(*frame);
+                }
+            }
+        }
+    }
+
+    /// Forgets another generation, or what are too many.
+    fn turn_to(&mut self, salts: Salts) {
         if self.salts != Some(salts) || self.frames.len() > MAX_BASES {
             self.frames.clear();
             self.recent = [None; RECENT];
             self.salts = Some(salts);
         }
-        for (_, whole) in wholes {
-            self.recent.rotate_right(1);
-            self.recent[0] = Some(whole.frame);
-        }
-        self.frames.extend(wholes.iter().copied());
-        for (page, bytes) in differences {
-            if let Some(whole) = self.frames.get_mut(page) {
-                whole.difference_bytes += bytes;
-                whole.differences += 1;
-            }
-        }
+    }
+
+    fn note_recent(&mut self, frame: FrameNo) {
+        self.recent.rotate_right(1);
+        self.recent[0] = Some(frame);
     }
 }
 
@@ -158,5 +218,32 @@ mod tests {
         assert_eq!(mean(&bases), 900);
         bases.add(Salts([2; 8]), &[], &[(page, 100)]);
         assert!(bases.frames.is_empty());
+    }
+
+    #[test]
+    fn what_others_have_logged_is_referred_to_like_own_frames() {
+        let (salts, page) = (Salts([1; 8]), PageNo(3));
+        let logged = |frame, base: Option<u32>, bytes| {
+            let base = base.map(FrameNo);
+            (FrameNo(frame), Logged { page, base, bytes })
+        };
+        let mut bases = Bases::default();
+        let known = |bases: &Bases| {
+            let whole = bases.frames.get(&page)?;
+            Some((whole.frame.0, whole.mean_bytes()))
+        };
+        bases.learn(salts, &[logged(4, Some(1), 100)]);
+        assert_eq!(known(&bases), None, "its base is not known");
+        bases.learn(salts, &[logged(5, None, 1000), logged(6, Some(5), 100)]);
+        assert_eq!(known(&bases), Some((5, 550)));
+        bases.learn(salts, &[logged(2, None, 900), logged(7, Some(2), 10)]);
+        assert_eq!(known(&bases), Some((5, 550)), "an older one");
+        bases.learn(salts, &[logged(8, None, 800)]);
+        assert_eq!(
+            (known(&bases), bases.recent[0]),
+            (Some((8, 800)), Some(FrameNo(8)))
+        );
+        bases.learn(Salts([2; 8]), &[logged(1, None, 700)]);
+        assert_eq!(known(&bases), Some((1, 700)), "of another generation");
     }
 }

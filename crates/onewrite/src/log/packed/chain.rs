@@ -13,6 +13,7 @@
 
 use std::io;
 
+use crate::log::packed::bases::Logged;
 use crate::log::packed::batch::{self, Batch, Begin};
 use crate::log::packed::record::{Form, Record, UnknownKind};
 use crate::log::packed::window::{Windowed, with_window};
@@ -31,6 +32,8 @@ const MOST_RECORDS: usize = 1024;
 const FIRST_READ_BYTES: usize = 2048;
 /// The bytes of a batch that are read without a look whether the file is so long.
 const BELIEVED_BYTES: usize = 64 << 10;
+/// The most frames of others that the walk learns of before it is asked for them.
+const MOST_LEARNED: usize = 4096;
 
 /// A record's position: a byte offset of 47 bits, a length of 17.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,8 +103,8 @@ pub struct Link {
     pub first: FrameNo,
     /// Their positions.
     pub positions: Vec<Position>,
-    /// The frames that they refer to, if that is of interest.
-    pub bases: Vec<FrameNo>,
+    /// How they store their pages, if they were read from the log.
+    pub records: Vec<Logged>,
     /// Whether the last one ends a transaction.
     pub ends_transaction: bool,
     /// Where the next record or batch goes, in bytes.
@@ -132,7 +135,7 @@ impl Link {
     fn push(&mut self, found: Standing) {
         let bytes = found.record.bytes();
         self.positions.push(Position::at(found.offset, bytes));
-        self.bases.extend(found.record.kind.base());
+        self.records.push(Logged::of(&found.record));
         self.ends_transaction = found.ends_transaction;
         self.offset = found.offset + bytes as u64;
     }
@@ -142,7 +145,7 @@ impl Link {
 #[derive(Default)]
 struct Records {
     positions: Vec<Position>,
-    bases: Vec<FrameNo>,
+    records: Vec<Logged>,
 }
 
 /// See the module.
@@ -162,6 +165,8 @@ pub struct Chain {
     nothing_behind: bool,
     /// The frames that differences refer to, if that is of interest.
     pub bases: Option<Vec<FrameNo>>,
+    /// Published frames that the walk has passed since [`Chain::take_learned`].
+    learned: Vec<(FrameNo, Logged)>,
 }
 
 impl Chain {
@@ -178,6 +183,7 @@ impl Chain {
             writing: false,
             nothing_behind: false,
             bases: None,
+            learned: Vec::new(),
         }
     }
 
@@ -225,6 +231,7 @@ impl Chain {
         self.tail = Tail::origin(salts);
         self.published = self.tail;
         self.nothing_behind = false;
+        self.learned.clear();
     }
 
     /// Makes sure that the chain is of this generation.
@@ -260,6 +267,8 @@ impl Chain {
     pub fn rewind(&mut self) {
         self.tail = self.published;
         self.positions.truncate(self.published.last.0 as usize);
+        self.learned
+            .retain(|(frame, _)| *frame <= self.published.last);
     }
 
     /// Everything up to this frame is published.
@@ -308,11 +317,37 @@ impl Chain {
     fn walk_to<B: LogBytes + ?Sized>(&mut self, log: &B, last: FrameNo) -> io::Result<bool> {
         while self.tail.committed < last {
             match self.next_link(log)? {
-                Some(link) => self.append(&link),
+                Some(link) => {
+                    self.learn(&link);
+                    self.append(&link);
+                }
                 None => return Ok(false),
             }
         }
         Ok(true)
+    }
+
+    /// Notes the frames of a whole transaction. One of several batches may replace its own frames, so
+    /// that a difference may come in the place of a whole page.
+    fn learn(&mut self, link: &Link) {
+        let is_whole = link.ends_transaction && link.first == self.tail.committed.plus(1);
+        if !is_whole {
+            return;
+        }
+        if self.learned.len() + link.records.len() > MOST_LEARNED {
+            self.learned.clear();
+        }
+        let frames = (link.first.0..).map(FrameNo);
+        self.learned
+            .extend(frames.zip(link.records.iter().copied()));
+    }
+
+    /// The frames that the walk has passed, if all of them are published.
+    pub fn take_learned(&mut self) -> Vec<(FrameNo, Logged)> {
+        match self.tail.last == self.published.last {
+            true => std::mem::take(&mut self.learned),
+            false => Vec::new(),
+        }
     }
 
     /// Walks on to the log's end.
@@ -335,7 +370,7 @@ impl Chain {
         self.positions
             .extend_from_slice(&link.positions[kept - from.min(kept)..]);
         if let Some(bases) = &mut self.bases {
-            bases.extend(&link.bases);
+            bases.extend(link.records.iter().filter_map(|record| record.base));
         }
         if link.ends_transaction {
             // Frames after the commit were rolled back.
@@ -447,7 +482,7 @@ impl Chain {
         Ok(records.map(|records| Link {
             first: batch.first,
             positions: records.positions,
-            bases: records.bases,
+            records: records.records,
             ends_transaction: batch.ends_transaction,
             offset: batch.end_at(at),
             sequence: batch.sequence,
@@ -478,7 +513,7 @@ impl Chain {
             found
                 .positions
                 .push(Position::at(offset + at as u64, record.bytes()));
-            found.bases.extend(record.kind.base());
+            found.records.push(Logged::of(&record));
             at += record.bytes();
         }
         Ok((found.positions.len() as u64 == u64::from(frames)).then_some(found))
@@ -516,7 +551,7 @@ impl Chain {
         let mut link = Link {
             first: found.record.supersedes.unwrap_or(self.tail.last.plus(1)),
             positions: Vec::with_capacity(RECORDS),
-            bases: Vec::new(),
+            records: Vec::new(),
             ends_transaction: false,
             offset: found.offset,
             sequence: 0,

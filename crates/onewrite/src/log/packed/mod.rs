@@ -37,6 +37,7 @@ use std::sync::PoisonError;
 use serde::Serialize;
 
 use crate::log::memory::{FrameMemory, Remembered};
+use crate::log::page_ring::Nearby;
 use crate::log::scan::{LogBytes, Verdict};
 use crate::mode::Compressing;
 use crate::storage::AlignedBuf;
@@ -208,7 +209,19 @@ impl Packed {
         }
         chain.writing = chain.reach(log, last)? && chain.tail().last == last;
         chain.look_behind(log)?;
-        Ok(chain.writing)
+        let is_there = chain.writing;
+        self.learn(chain);
+        Ok(is_there)
+    }
+
+    /// Later frames may refer to those of other processes that the walk has passed. This takes the lock
+    /// of the bases only without that of the chain, because a packer takes them in the other order.
+    fn learn(&self, mut chain: RwLockWriteGuard<'_, Chain>) {
+        let (salts, learned) = (chain.salts(), chain.take_learned());
+        drop(chain);
+        if let Some(salts) = salts.filter(|_| !learned.is_empty()) {
+            self.bases().learn(salts, &learned);
+        }
     }
 
     /// The transaction is over, one way or the other.
@@ -299,13 +312,13 @@ impl Packed {
         run: &Unpacked<'_>,
         (begin, blocks): (Begin, Blocks),
         how: Compressing,
-        memory: &FrameMemory,
+        nearby: Nearby<'_>,
         out: &mut AlignedBuf,
     ) -> Packing {
         let begun = std::time::Instant::now();
         let tail = self.chain().tail();
         let known = Known::new(self.bases(), run.salts);
-        let mut packer = Packer::new(self.form, self.page, how, known, memory, blocks);
+        let mut packer = Packer::new(self.form, self.page, how, known, nearby, blocks);
         let frames = run.frames.chunks_exact(self.page.frame_bytes());
         for (no, frame) in (run.first.0..).zip(frames) {
             let is_next = FrameNo(no) > tail.last;
@@ -328,7 +341,7 @@ impl Packed {
         let mut link = Link {
             first: run.first,
             positions: lists.positions,
-            bases: Vec::new(),
+            records: Vec::new(),
             ends_transaction: run.ends_transaction,
             offset: offset + bytes,
             sequence: tail.sequence,
@@ -479,7 +492,9 @@ impl Packed {
             None if chain.position(frame).is_none() => chain.reach_end(log)?,
             None => {}
         }
-        Ok(chain.position(frame))
+        let at = chain.position(frame);
+        self.learn(shared);
+        Ok(at)
     }
 
     /// Reads a frame, header and page, as SQLite wrote it.
@@ -489,7 +504,7 @@ impl Packed {
     pub fn read<B: LogBytes + ?Sized>(
         &self,
         log: &B,
-        memory: Option<&FrameMemory>,
+        nearby: Option<Nearby<'_>>,
         salts: Salts,
         frame: FrameNo,
         published: Option<FrameNo>,
@@ -517,12 +532,12 @@ impl Packed {
         }
         with_kept(&SCRATCH, |bytes| {
             read_into(log, at, bytes)?;
-            let base = |of| self.read_base(log, memory, salts, of, published);
+            let base = |of| self.read_base(log, nearby, salts, of, published);
             let kind = self.unpack(bytes, salts, frame, base, (header, &mut *page))?;
             // Within a generation a published frame never changes.
             let stays = kind.is_some() && published >= Some(frame);
-            if let Some(memory) = memory.filter(|_| stays) {
-                self.offer(memory, salts, frame, (header, page));
+            if let Some(nearby) = nearby.filter(|_| stays) {
+                self.offer(nearby.memory, salts, frame, (header, page));
             }
             Ok(kind.map_or(Found::Damaged, |_| Found::Page))
         })
@@ -557,13 +572,13 @@ impl Packed {
     fn read_base<B: LogBytes + ?Sized>(
         &self,
         log: &B,
-        memory: Option<&FrameMemory>,
+        nearby: Option<Nearby<'_>>,
         salts: Salts,
         frame: FrameNo,
         published: Option<FrameNo>,
     ) -> io::Result<Option<Cow<'static, [u8]>>> {
         let mut page = vec![0; self.page.bytes()];
-        if memory.is_some_and(|memory| memory.read(frame, salts, 0, &mut page)) {
+        if nearby.is_some_and(|nearby| nearby.read(frame, salts, &mut page)) {
             return Ok(Some(page.into()));
         }
         let Some(at) = self.locate(log, salts, frame, published)? else {
@@ -576,8 +591,8 @@ impl Packed {
         let none = |_| Ok(None);
         let kind = self.unpack(&bytes, salts, frame, none, (&mut header, &mut page))?;
         let stays = kind.is_some() && published >= Some(frame);
-        if let Some(memory) = memory.filter(|_| stays) {
-            self.offer(memory, salts, frame, (&header, &page));
+        if let Some(nearby) = nearby.filter(|_| stays) {
+            self.offer(nearby.memory, salts, frame, (&header, &page));
         }
         Ok(kind.map(|_| page.into()))
     }

@@ -21,7 +21,7 @@ use super::codec::{self, Method};
 use super::packing::Lists;
 use super::record::{Form, Kind, Record};
 use super::{batch, ranges};
-use crate::log::memory::FrameMemory;
+use crate::log::page_ring::Nearby;
 use crate::mode::{Compressing, Compression, Differences};
 use crate::storage::AlignedBuf;
 use crate::sync::with_kept;
@@ -123,7 +123,7 @@ pub struct Packer<'a> {
     page: PageSize,
     how: Compressing,
     known: Known<'a>,
-    memory: &'a FrameMemory,
+    nearby: Nearby<'a>,
     blocks_are: Blocks,
     room: Room,
     /// Bytes of the frames that were added.
@@ -145,7 +145,7 @@ impl<'a> Packer<'a> {
         page: PageSize,
         how: Compressing,
         known: Known<'a>,
-        memory: &'a FrameMemory,
+        nearby: Nearby<'a>,
         blocks_are: Blocks,
     ) -> Packer<'a> {
         Packer {
@@ -153,7 +153,7 @@ impl<'a> Packer<'a> {
             page,
             how,
             known,
-            memory,
+            nearby,
             blocks_are,
             room: Room::take(page.bytes()),
             added: 0,
@@ -291,9 +291,12 @@ impl<'a> Packer<'a> {
 
     fn try_ranges(&mut self, page: &[u8], base: WholeFrame, most: usize) -> Option<Range<usize>> {
         let from = self.room.data.len();
-        let data = &mut self.room.data;
+        let Room {
+            data, base: space, ..
+        } = &mut self.room;
+        let salts = self.known.salts();
         let look = |old: &[u8]| ranges::find(page, old, most, data);
-        let found = self.memory.view(base.frame, self.known.salts(), look)?;
+        let found = self.nearby.view(base.frame, salts, space, look)?;
         found.then_some(from..self.room.data.len())
     }
 
@@ -317,7 +320,7 @@ impl<'a> Packer<'a> {
     ) -> Option<Range<usize>> {
         if let Some(base) = base {
             let salts = self.known.salts();
-            if !self.memory.read(base, salts, 0, &mut self.room.base) {
+            if !self.nearby.read(base, salts, &mut self.room.base) {
                 return None;
             }
         }

@@ -3,10 +3,14 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::log::page_ring::PageRing;
 use crate::mode::{Compression, Differences, Goal};
+use crate::storage::{SharedSlots, SlotLayout};
 use crate::wal::{FrameHeader, PageNo};
+use std::sync::Arc;
 
 mod behind;
+mod others;
 mod renewed;
 
 const PAGE: usize = 512;
@@ -48,6 +52,8 @@ struct Process {
     packed: Packed,
     how: Compressing,
     memory: FrameMemory,
+    /// The pages that it shares with another process.
+    ring: Option<Arc<PageRing>>,
 }
 
 impl Process {
@@ -56,6 +62,27 @@ impl Process {
             how: Compressing::default(),
             packed: Packed::new(form, page_size()),
             memory: FrameMemory::new(page_size()),
+            ring: None,
+        }
+    }
+
+    /// Two processes that share a few pages.
+    fn two(form: Form) -> [Process; 2] {
+        let layout = SlotLayout {
+            slots: 16,
+            page_bytes: PAGE,
+        };
+        let ring = Arc::new(PageRing::new(SharedSlots::private(layout)));
+        [(); 2].map(|()| Process {
+            ring: Some(Arc::clone(&ring)),
+            ..Process::new(form)
+        })
+    }
+
+    fn nearby(&self) -> Nearby<'_> {
+        Nearby {
+            memory: &self.memory,
+            ring: self.ring.as_deref(),
         }
     }
 
@@ -81,7 +108,7 @@ impl Process {
         };
         let packing = self
             .packed
-            .pack(&run, begin, self.how, &self.memory, &mut out);
+            .pack(&run, begin, self.how, self.nearby(), &mut out);
         let at = packing.offset as usize;
         let end = at + out.len();
         log.resize(log.len().max(end), 0);
@@ -101,18 +128,29 @@ impl Process {
                 bytes: &frame[FRAME_HEADER_BYTES..],
             };
             self.memory.insert(new, self.packed.is_needed(SALTS));
+            if let Some(ring) = &self.ring {
+                ring.put(new);
+            }
         }
         self.packed.end_transaction();
+    }
+
+    /// The page of a frame, as the processes share it.
+    fn shared(&self, no: u32) -> Option<Vec<u8>> {
+        let mut page = vec![0; PAGE];
+        let ring = self.ring.as_ref()?;
+        ring.get(FrameNo(no), SALTS, &mut page)?;
+        Some(page)
     }
 
     fn read(&self, log: &[u8], no: u32, published: Option<u32>) -> (Found, Vec<u8>) {
         let (mut header, mut page) = ([0; FRAME_HEADER_BYTES], vec![0; PAGE]);
         let published = published.map(FrameNo);
         let out = (&mut header, page.as_mut_slice());
-        let memory = Some(&self.memory);
+        let nearby = Some(self.nearby());
         let found = self
             .packed
-            .read(log, memory, SALTS, FrameNo(no), published, out);
+            .read(log, nearby, SALTS, FrameNo(no), published, out);
         (found.expect("memory"), [&header[..], &page].concat())
     }
 }
@@ -182,7 +220,7 @@ fn play(form: Form, steps: &[Step], check: bool) -> Played {
     let mut log = vec![0; 4096];
     let mut dead = Vec::new();
     let mut model: Vec<Vec<u8>> = Vec::new();
-    let mut processes = [Process::new(form), Process::new(form)];
+    let mut processes = Process::two(form);
     let (mut writer, mut content) = (0, 0u32);
     let mut open = None;
     let mut next = |commit: bool| {
@@ -263,6 +301,11 @@ fn play(form: Form, steps: &[Step], check: bool) -> Played {
                     let read = process.read(&log, no, Some(published));
                     assert_eq!(read, (Found::Page, frame.clone()), "frame {no}");
                 }
+            }
+            for (no, frame) in (1..).zip(&model) {
+                let shared = processes[0].shared(no);
+                let page = &frame[FRAME_HEADER_BYTES..];
+                assert!(shared.is_none_or(|shared| shared == page), "frame {no}");
             }
         }
     }

@@ -136,6 +136,12 @@ fn write_unlock(database: &Database, count: c_int, flags: c_int) -> c_int {
             resealed = writer.take_resealed(index);
             writer.transaction_ends(index)
         });
+        if resealed.is_none()
+            && ended == SQLITE_OK
+            && let Some(writer) = database.writer.borrow().as_ref()
+        {
+            writer.share_published(index);
+        }
         if let (Some(resealed), Some(index)) = (resealed, index) {
             match resealed.commit == index.last_frame {
                 true => {
