@@ -302,10 +302,10 @@ mod tests {
 
     #[test]
     fn what_a_search_takes_can_speak_against_its_reason() {
-        let behind = timed_row("LS-MVBT", "50 % searches", 1.0, 0.9);
+        let behind = timed_row("LS-MVBT", "50 % searches", 1.0, 0.8);
         assert!(is_for(&behind, REQUESTS));
-        // 190 us in LS-MVBT, 170 in WAL. Planted: as many, and LS-MVBT's fewer flushes alone.
-        assert!(behind.is_accounted_for_by(of_each(170.0, 190.0)));
+        // 212 us in LS-MVBT, 170 in WAL. Planted: as many, and LS-MVBT's fewer flushes alone.
+        assert!(behind.is_accounted_for_by(of_each(170.0, 212.0)));
         for wrong in [of_each(170.0, 170.0), of_each(0.8, 0.72)] {
             assert!(!behind.is_accounted_for_by(wrong));
         }
