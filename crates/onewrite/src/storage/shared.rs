@@ -70,6 +70,10 @@ enum Words {
 }
 
 /// The file of a page.
+#[cfg_attr(
+    any(shuttle, loom),
+    allow(dead_code, reason = "a model has no file of slots")
+)]
 pub(super) struct Opened {
     pub(super) path: PathBuf,
     pub(super) access: Access,

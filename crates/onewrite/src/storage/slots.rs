@@ -4,6 +4,10 @@
 //!
 //! A log that one process uses has none. They are made when they are first needed, and all of their
 //! blocks are allocated before they are mapped. They hold only what a crash of the system may lose.
+#![cfg_attr(
+    any(shuttle, loom),
+    allow(dead_code, unused_imports, reason = "a model has no file of slots")
+)]
 
 use super::error::{Operation, StorageError};
 use super::open::{Access, Create, open_buffered};
