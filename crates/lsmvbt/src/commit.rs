@@ -164,11 +164,15 @@ impl Core {
             return Ok(());
         }
         self.sample_the_time()?;
+        if self.double {
+            self.spill_the_rest()?;
+        }
         shared::reserve(&*self.storage, self.space.map.hwm)?;
         let txn = self.txn()?;
         let only_chains = txn.dirty.values().all(|n| n.kind == PageType::Overflow);
-        if only_chains && !self.double {
-            // The pages that could carry the record have been spilled: the directory carries it.
+        if only_chains && (!self.double || self.txn()?.dirty.is_empty()) {
+            // The pages that could carry the record have been spilled: the directory carries it. And the
+            // last slot needs a page.
             self.node_mut(DIRECTORY)?;
         }
         let fitting = self.txn()?.dirty.values().all(|n| n.fits());
@@ -222,8 +226,11 @@ impl Core {
     /// before, so only those born in the transaction need a mark, for the free map. The first mark
     /// of a header also says that it is not clean.
     fn mark_dirty(&mut self, lists: &[u32], flush: bool) -> Result<()> {
-        let all = !self.double || self.header.marks.is_empty();
+        let unmarked = self.header.marks.is_empty();
+        let double = self.double;
         let txn = self.txn()?;
+        // With rounds, all pages are marked (MV36): see [`crate::rounds`].
+        let all = !double || unmarked || txn.rounds.is_some();
         let written = txn
             .dirty
             .keys()
@@ -442,8 +449,15 @@ impl Core {
         self.write_header(header, None)
     }
 
-    /// Writes pages in place; neighbors in one write.
+    /// Writes pages of a commit in place.
     pub(crate) fn write_images(&mut self, images: &[(u32, Box<Image>)]) -> Result<()> {
+        self.write_in_place(images)?;
+        self.stats.pages_written += images.len() as u64;
+        Ok(())
+    }
+
+    /// Writes pages in place; neighbors in one write.
+    pub(crate) fn write_in_place(&self, images: &[(u32, Box<Image>)]) -> Result<()> {
         let mut from = 0;
         while from < images.len() {
             let mut to = from + 1;
@@ -460,7 +474,6 @@ impl Core {
                 }
             };
             written.map_err(Error::io("writing pages"))?;
-            self.stats.pages_written += run.len() as u64;
             from = to;
         }
         Ok(())

@@ -106,6 +106,9 @@ pub(crate) struct Txn {
     pub(crate) broken: Option<usize>,
     /// It writes pages of lost versions again: see [`Core::heal`].
     pub(crate) heals: bool,
+    /// The slots that it has written; none before a header has prepared for them: see
+    /// [`crate::rounds`].
+    pub(crate) rounds: Option<u32>,
 }
 
 impl Txn {
@@ -128,6 +131,7 @@ impl Txn {
             touched: 0,
             broken: None,
             heals: false,
+            rounds: None,
         }
     }
 }

@@ -6,7 +6,8 @@
 //! that are being written in place. Recovery writes both slots in place again, and of a page in
 //! both the newer image. This repairs each torn page. A slot grows by moving. Both slots get new
 //! places, after the pages that they protect have been flushed. They shrink where they are, likewise
-//! after such a flush, and their last pages are free.
+//! after such a flush, and their last pages are free. A large transaction takes several slots, one
+//! after the other: see [`crate::rounds`].
 
 use std::collections::BTreeMap;
 
@@ -17,6 +18,7 @@ use crate::freemap::FreeMap;
 use crate::header::Header;
 use crate::page::{self, HEADER, Image, Stamp, set_u32, u16_at, u32_at, u64_at};
 use crate::room;
+use crate::rounds::Round;
 use crate::shared::{self, CURRENT, SETTLED, SLOT, SLOT_COMMITS, SLOT_LARGEST, TORN};
 use crate::slots::Slots;
 use crate::storage::Storage;
@@ -43,6 +45,7 @@ const SLOT_TYPE: u8 = 7;
 /// A slot that is whole: for each page, the place of its image.
 pub(crate) struct SlotContent {
     version: u64,
+    round: Round,
     pub(crate) places: Vec<(u32, u32)>,
     /// The pages of the slot that it takes, heads included.
     pub(crate) pages: Vec<u32>,
@@ -50,8 +53,8 @@ pub(crate) struct SlotContent {
 
 /// The slots that recovery has written in place.
 pub(crate) struct Redone {
-    /// The newest version in them.
-    pub(crate) newest: Option<u64>,
+    /// The version of the newer one, and its place among the slots of that.
+    pub(crate) newest: Option<(u64, Round)>,
     /// The slot for the next commit.
     pub(crate) next_slot: u32,
     /// The pages of which they have images.
@@ -136,7 +139,7 @@ impl Core {
         protect(&mut self.space.map, &self.header);
     }
 
-    fn slots(&self) -> Result<Slots> {
+    pub(crate) fn slots(&self) -> Result<Slots> {
         Slots::of(&self.header).ok_or(Error::Transaction("there are no slots"))
     }
 
@@ -150,14 +153,13 @@ impl Core {
         let old = Slots::of(&self.header);
         let size = old.map_or(0, Slots::pages);
         if need > size {
-            let slots = Slots::new_in(&self.space.map, size_for(need))?;
-            self.settle_before(slots)?;
-            self.reserve(slots)?;
-            return self.change_slots(slots);
+            return self.grow_slots(need);
         }
+        // Not while they hold rounds of the transaction.
+        let is_only = self.txn()?.rounds.is_none();
         let enough = largest
             .map(size_for)
-            .filter(|enough| size / TOO_LARGE > *enough);
+            .filter(|enough| is_only && size / TOO_LARGE > *enough);
         let (Some(old), Some(enough)) = (old, enough) else {
             return Ok(());
         };
@@ -166,6 +168,14 @@ impl Core {
             Err(error) if error.is_full() => self.check_poison(),
             changed => changed,
         }
+    }
+
+    /// Gives the slots another place where so many pages have room.
+    pub(crate) fn grow_slots(&mut self, need: u32) -> Result<()> {
+        let slots = Slots::new_in(&self.space.map, size_for(need))?;
+        self.settle_before(slots)?;
+        self.reserve(slots)?;
+        self.change_slots(slots)
     }
 
     /// Counts a commit, which takes so many pages of a slot. After every [`MANY`]: the most that one of
@@ -211,7 +221,7 @@ impl Core {
 
     /// Writes a durable header to which every slot is settled, and no commit needs its record; with
     /// these slots from now on.
-    fn settle_header(&mut self, slots: Option<Slots>, free: &FreeMap) -> Result<()> {
+    pub(crate) fn settle_header(&mut self, slots: Option<Slots>, free: &FreeMap) -> Result<()> {
         // Once this flush has returned, the pages that the old slots protect are in place.
         self.flush_storage()?;
         let over = self.newest_over()?;
@@ -244,7 +254,7 @@ impl Core {
     }
 
     /// Writes pages of a slot, from the first on.
-    fn write_slot(&mut self, slot: u32, images: &[&Image]) -> Result<()> {
+    pub(crate) fn write_slot(&mut self, slot: u32, images: &[&Image]) -> Result<()> {
         let slots = self.slots()?;
         let mut from = 0;
         while from < images.len() {
@@ -279,12 +289,17 @@ impl Core {
         self.make_slots(images.len()).map_err(Failed::Before)?;
         let slot = self.load(SLOT)? as u32 & 1;
         let slots = self.slots()?;
+        let number = self.txn()?.rounds.map_or(0, |rounds| rounds + 1);
+        let round = Round {
+            number,
+            is_last: true,
+        };
         let heads: Vec<Box<Image>> = images
             .chunks(LIST_ENTRIES)
             .enumerate()
             .map(|(i, part)| {
                 let page = slots.page(slot, i as u32);
-                slot_head(page, self.salt, stamp, images.len() as u32, part)
+                slot_head(page, self.salt, stamp, round, images.len() as u32, part)
             })
             .collect();
         let all: Vec<&Image> = heads
@@ -296,7 +311,9 @@ impl Core {
         self.write_version_to_header()?;
         // Nothing is written in place before this flush (MV26).
         self.flush_storage()?;
-        let settled = self.txn()?.base;
+        let txn = self.txn()?;
+        txn.rounds = txn.rounds.map(|_| number);
+        let settled = txn.base;
         self.store(SETTLED, settled)?;
         self.store(SLOT, u64::from(slot ^ 1))?;
         Ok(Written {
@@ -316,6 +333,7 @@ impl Core {
         };
         let mut found = Vec::new();
         let (mut head_page, mut version, mut images) = (0, 0, u32::MAX);
+        let mut round = None;
         while (found.len() as u32) < images {
             if head_page >= self.header.slot_pages {
                 return Ok(None);
@@ -331,6 +349,10 @@ impl Core {
                 if version <= than {
                     return Ok(None);
                 }
+            }
+            // A head of another round may stand behind the first.
+            if *round.get_or_insert(round_of(&image)) != round_of(&image) {
+                return Ok(None);
             }
             let count = usize::from(u16_at(&image[..], 52));
             let fits = images <= self.header.slot_pages && count > 0 && count <= LIST_ENTRIES;
@@ -361,8 +383,9 @@ impl Core {
         }
         let all = head_page + places.len() as u32;
         let pages = (0..all).map(|number| slots.page(slot, number)).collect();
-        Ok(Some(SlotContent {
+        Ok(round.map(|round| SlotContent {
             version,
+            round,
             places,
             pages,
         }))
@@ -407,10 +430,10 @@ impl Core {
             let news = self.read_slot(slot, self.header.settled.max(published))?;
             slots.extend(news.map(|content| (slot, content)));
         }
-        slots.sort_unstable_by_key(|(_, s)| s.version);
-        let newest = slots.last().map(|(_, s)| s.version);
+        slots.sort_unstable_by_key(|(_, s)| (s.version, s.round.number));
+        let newest = slots.last().map(|(_, s)| (s.version, s.round));
         let next_slot = slots.last().map_or(0, |(slot, _)| slot ^ 1);
-        // Of a page in both, the newer image: readers may be there, and must not see it go back.
+        // Of a page in both, the newer image (MV34). Readers may be there, and must not see it go back.
         let images: BTreeMap<u32, u32> = slots.into_iter().flat_map(|(_, s)| s.places).collect();
         let places = images.keys().copied().collect();
         let mut written = false;
@@ -464,11 +487,23 @@ pub(crate) fn protect(free: &mut FreeMap, header: &Header) {
     }
 }
 
-/// A slot's head: like a list page, with the number of images at offset 56.
-fn slot_head(
+/// Flag of a slot that does not end its transaction.
+const NOT_LAST: u8 = 2;
+
+/// The place of a slot among those of its transaction, from one of its heads.
+fn round_of(head: &Image) -> Round {
+    Round {
+        number: u32_at(head, 20),
+        is_last: head[18] & NOT_LAST == 0,
+    }
+}
+
+/// A slot's head: like a list page, with the number of images at offset 56, and its round.
+pub(crate) fn slot_head(
     page: u32,
     salt: u64,
     stamp: Stamp,
+    round: Round,
     images: u32,
     part: &[(u32, Box<Image>)],
 ) -> Box<Image> {
@@ -484,7 +519,8 @@ fn slot_head(
         0,
     );
     image[16] = SLOT_TYPE;
-    image[18] = 0;
+    image[18] = if round.is_last { 0 } else { NOT_LAST };
+    set_u32(&mut image[..], 20, round.number);
     set_u32(&mut image[..], 56, images);
     page::seal(&mut image);
     image

@@ -2,8 +2,8 @@
 //!
 //! | offset | bytes | what |
 //! | --- | --- | --- |
-//! | 0 | 16 | `LSMVBT format 4` and a zero byte |
-//! | 16 | 4 | format version: 4 |
+//! | 0 | 16 | `LSMVBT format 5` and a zero byte |
+//! | 16 | 4 | format version: 5 |
 //! | 20 | 4 | page size: 4,096 |
 //! | 24 | 8 | salt: random, in every page |
 //! | 32 | 8 | `seq`: one more with every header written; odd ones stand in page 0 |
@@ -27,7 +27,8 @@
 //!
 //! Format 1 had the digit 1 in both places, regions of 64 pages, and the marked regions at offset
 //! 96; nothing was reserved or lost. Format 2 had a 0 at offset 108. Format 3 had no page of meta
-//! values. The first header that is written to such a file is one of format 4, in both pages.
+//! values. Format 4 had no slots that leave their transaction open: see [`crate::rounds`]. The first
+//! header that is written to such a file is one of format 5, in both pages.
 //!
 //! A torn header leaves the other one, which was durable before this one was begun. See
 //! [`crate::commit`], which never has two headers in flight.
@@ -42,9 +43,9 @@ use crate::slots::Slots;
 use crate::types::{PAGE_SIZE, PageNo};
 
 /// The first 16 bytes of a database.
-pub const MAGIC: &[u8; 16] = b"LSMVBT format 4\0";
+pub const MAGIC: &[u8; 16] = b"LSMVBT format 5\0";
 /// The format version of this crate.
-pub(crate) const FORMAT: u32 = 4;
+pub(crate) const FORMAT: u32 = 5;
 /// Pages of a region of format 1.
 const REGION_1: u32 = 64;
 /// Marked regions that fit into a header of format 1.

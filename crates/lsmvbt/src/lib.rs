@@ -52,6 +52,7 @@ mod readers;
 mod records;
 mod recover;
 mod room;
+mod rounds;
 mod shared;
 mod slots;
 mod space;

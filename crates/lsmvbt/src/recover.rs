@@ -11,7 +11,8 @@
 //!
 //! Then recovery undoes every page that has `ver` above v\* and was born by v\*. It removes entries
 //! that started after v\*, and takes back ends after v\*. It writes the page with `ver` = T. The
-//! version numbers up to T are used up.
+//! version numbers up to T are used up. With `double`, it does that in rounds: see
+//! [`crate::rounds`].
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::freemap::{FIRST, FreeMap, is_fixed};
 use crate::header::{Header, Marks, is_magic, newer_format};
 use crate::make::blank_header;
-use crate::page::{self, Image, Node, PageType, Stamp, u64_at};
+use crate::page::{self, Image, PageType, Stamp, u64_at};
 use crate::shared::{
     self, AGAIN, CRASHED, CURRENT, DURABLE, EPOCH, FREE_SEQ, HEADER_DURABLE, HEADER_SEQ,
     HEAL_TRIES, HWM, NEXT, ONLY_READ, POISON, READY, SETTLED, SLOT, SLOT_COMMITS, SLOT_LARGEST,
@@ -330,6 +331,7 @@ impl Core {
 
     /// A writer died while other handles live: as after a crash, but with active readers.
     pub(crate) fn recover_live(&mut self) -> Result<()> {
+        self.learn_torn()?;
         self.header = self.read_header()?;
         self.header_flushed = false;
         self.store(HEADER_DURABLE, 0)?;
@@ -348,10 +350,11 @@ impl Core {
             self.write_slots_again()?;
         }
         let Redone {
-            newest: redone,
+            newest,
             next_slot,
             places,
         } = self.redo_slots(published)?;
+        let redone = newest.map(|(version, _)| version);
         if published == 0 {
             self.store(SLOT, u64::from(next_slot))?;
         }
@@ -381,7 +384,9 @@ impl Core {
             .max()
             .unwrap_or(floor)
             .max(floor);
-        if top == floor || redone == Some(top) || self.is_complete(top, &pages)? {
+        // Only the last slot of a transaction makes it whole (MV32).
+        let is_redone = newest.is_some_and(|(version, round)| version == top && round.is_last);
+        if top == floor || is_redone || self.is_complete(top, &pages)? {
             let slots_hold_news = redone.is_some() && (!self.double || unmarked);
             // A commit of `double` may tear a free page that the record of `top` names. If numbers
             // were reserved, a header that needs no record is durable before its first page is
@@ -402,9 +407,15 @@ impl Core {
         let durable = bases.max().unwrap_or(floor).max(floor);
         let state = self.whole_before(top, durable, &pages)?;
         self.flush_what_was_found()?;
-        for s in pages.iter().filter(|s| s.ver > state && s.birth <= state) {
-            self.undo_page(s, state, top)?; // MV4
-        }
+        let changed = pages.iter().filter(|s| s.ver > state && s.birth <= state);
+        let changed: Vec<u32> = changed.map(|s| s.page).collect();
+        let stamp = Stamp {
+            ver: top,
+            from: state,
+            durable: state,
+        };
+        let next = self.round_of_recovery(top, newest, next_slot);
+        self.strip_pages(&changed, stamp, next)?; // MV4
         self.flush_storage()?; // MV25
         self.begin_again(state, top, &pages, published)
     }
@@ -510,22 +521,6 @@ impl Core {
             }
         }
         Ok(found)
-    }
-
-    fn undo_page(&mut self, s: &Seen, state: u64, top: u64) -> Result<()> {
-        let image = self.read_image(s.page)?;
-        let mut node = Node::decode(&image, PageNo(s.page), self.salt)?;
-        node.strip(state);
-        let stamp = Stamp {
-            ver: top,
-            from: state,
-            durable: state,
-        };
-        let image = node.encode(self.salt, stamp)?;
-        let writing = Error::io("undoing a page");
-        self.storage
-            .write_at(PageNo(s.page).offset(), &image[..])
-            .map_err(writing)
     }
 
     /// The free map of a state: pages free at the floor, less those born since, and with those born

@@ -52,11 +52,11 @@ impl Core {
     pub(crate) fn catch_up_as_writer(&mut self) -> Result<()> {
         // A writer may have failed between the first check and the lock.
         self.check_poison()?;
+        self.learn_torn()?;
         if self.load(WRITING)? != 0 {
             self.recover_live()?;
         }
         self.catch_up()?;
-        self.learn_torn()?;
         self.write_again()
     }
 
@@ -237,7 +237,7 @@ impl Core {
     /// Writes dirty pages before the commit when there are too many of them.
     pub(crate) fn spill_if_needed(&mut self) -> Result<()> {
         let limit = self.options.cache_pages.max(8);
-        if self.double || self.txn()?.dirty.len() <= limit {
+        if self.txn()?.dirty.len() <= limit {
             return Ok(());
         }
         let keep = limit / 2;
@@ -252,7 +252,10 @@ impl Core {
             .collect();
         pages.sort_unstable();
         pages.truncate(txn.dirty.len() - keep);
-        self.spill(&pages)
+        match self.double {
+            true => self.spill_in_rounds(&pages),
+            false => self.spill(&pages),
+        }
     }
 
     /// Writes these dirty pages now.
@@ -318,8 +321,11 @@ impl Core {
         if txn.spilled.is_empty() && !txn.wrote_new_pages && txn.written.is_none() {
             return Ok(());
         }
-        let in_slot = double && txn.written.is_some();
-        let pages: Vec<u32> = txn.spilled.keys().copied().collect();
+        // Of the pages born in it, some may never have been written.
+        let spilled = txn.spilled.keys();
+        let pages: Vec<u32> = spilled.copied().filter(|p| !txn.own.contains(p)).collect();
+        let in_slot = double && txn.written.is_some() && pages.is_empty();
+        let in_rounds = double && !pages.is_empty();
         self.flush_storage()?;
         self.now_durable(base)?;
         let free = self.base_free();
@@ -331,26 +337,22 @@ impl Core {
             (header.floor, header.settled) = (version, version);
         }
         self.write_header(header, Some(&free))?;
-        for page in pages {
-            if self.txn()?.own.contains(&page) {
-                // It may never have been written.
-                continue;
-            }
-            let image = self.read_image(page)?;
-            let mut node = Node::decode(&image, PageNo(page), self.salt)?;
-            if node.birth <= base {
-                node.strip(base);
-                let stamp = Stamp {
-                    ver: version,
-                    from: base,
-                    durable: base,
-                };
-                let image = node.encode(self.salt, stamp)?;
-                let writing = Error::io("undoing a page");
-                self.storage
-                    .write_at(PageNo(page).offset(), &image[..])
-                    .map_err(writing)?;
-            }
+        let stamp = Stamp {
+            ver: version,
+            from: base,
+            durable: base,
+        };
+        let next = match in_rounds {
+            true => Some(self.next_round()?),
+            false => None,
+        };
+        self.strip_pages(&pages, stamp, next)?;
+        if in_rounds {
+            // As above: all of them are as at the base now (MV35).
+            self.flush_storage()?;
+            let mut header = self.header.clone();
+            (header.floor, header.settled) = (version, version);
+            self.write_header(header, Some(&free))?;
         }
         self.flush_storage()?;
         self.store(EPOCH, self.load(EPOCH)? + 1)?;

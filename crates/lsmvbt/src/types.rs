@@ -116,7 +116,7 @@ pub struct Options {
     /// The five switches.
     pub optimizations: Optimizations,
     /// Pages kept in memory, clean and dirty ones together. Beyond it, clean pages are dropped, and
-    /// dirty ones are written before their transaction commits (spilled) unless `torn` is `Double`.
+    /// dirty ones are written before their transaction commits (spilled).
     pub cache_pages: usize,
     /// Pages at most that recovery must read, unless one transaction wrote more. Of a file with no
     /// more pages, soon all are marked, and a commit costs its own pages. In a larger one, a commit

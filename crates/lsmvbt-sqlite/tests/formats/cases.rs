@@ -22,7 +22,7 @@ CREATE TABLE more(a);
 INSERT INTO more WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100) SELECT i FROM n;
 COMMIT;";
 
-pub const CASES: [Case; 9] = [
+pub const CASES: [Case; 10] = [
     // Small and large values, of each type.
     Case {
         name: "values",
@@ -108,6 +108,19 @@ CREATE TABLE t(v);
 INSERT INTO t VALUES (0);
 @UPDATES",
         answers: &[("SELECT v FROM t", "20")],
+    },
+    // A transaction that has written pages in rounds, without an end.
+    Case {
+        name: "rounds",
+        since: 5,
+        sql: "PRAGMA lsmvbt_torn = double;
+CREATE TABLE t(a INTEGER PRIMARY KEY, b);
+INSERT INTO t WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300)
+  SELECT i, printf('%.*c', 900, 'a') FROM n;
+PRAGMA cache_size = 10;
+BEGIN;
+UPDATE t SET b = printf('%.*c', 900, 'b');",
+        answers: &[("SELECT count(*), min(b) = max(b), substr(b, 1, 1) FROM t", "300|1|a")],
     },
     // Pages that are free, and a tree that is gone.
     Case {

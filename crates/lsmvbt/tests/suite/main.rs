@@ -27,6 +27,7 @@ mod pins;
 mod processes;
 mod random;
 mod remains;
+mod rounds;
 mod scan;
 mod several;
 mod shared;

@@ -1,15 +1,20 @@
 //! The slots of `Torn::Double`: larger than a span of the free map, and moved by a writer that
 //! stops there.
 
-use lsmvbt::{Db, Durability, MemoryFile, PowerCut, Torn, TreeId, TreeKind};
+use lsmvbt::{Db, Durability, MemoryFile, Options, PowerCut, Torn, TreeId, TreeKind};
 
 use crate::drive::options;
 use crate::random::Random;
 
 const PAGE: usize = 4096;
 
+/// Its transactions go through one slot, however large they are.
 fn open(file: &MemoryFile) -> Db {
-    Db::open(file.storage(), options(Torn::Double)).expect("a database")
+    let options = Options {
+        cache_pages: 1 << 20,
+        ..options(Torn::Double)
+    };
+    Db::open(file.storage(), options).expect("a database")
 }
 
 /// The keys of the other writer.

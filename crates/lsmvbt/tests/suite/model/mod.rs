@@ -7,6 +7,7 @@
 
 mod disk;
 mod recovery;
+mod rounds;
 mod run;
 mod tree;
 mod txn;
@@ -85,6 +86,25 @@ pub enum Mutant {
     NoFlushOfSlot,
     /// MV27: Double: recovery redoes the newer slot only.
     RedoOneSlot,
+    /// MV28: Double: a round goes to the slot with the round before it.
+    RoundIntoNewest,
+    /// MV29: Double: the header of the first round is written before the pages of the commit before
+    /// are flushed in place.
+    SettledTooEarly,
+    /// MV30: Double: pages of rounds are in no marked region.
+    RoundUnmarked,
+    /// MV31: Double: pages born in the transaction are not flushed before its last slot is written.
+    NoFlushOfBorn,
+    /// MV32: Double: any slot of a transaction commits it.
+    AnySlotCommits,
+    /// MV33: Double: pages are stripped in place, and not in rounds.
+    StripInPlace,
+    /// MV34: Double: of a page in two slots of a transaction, the image of any of them counts.
+    RoundsInAnyOrder,
+    /// MV35: Double: the rollback of a written transaction leaves its slot to be redone.
+    SlotStaysUnsettled,
+    /// MV36: Double: after rounds, only the new pages of the last slot are in marked regions.
+    LastUnmarked,
 }
 
 /// The reason why a run stops.
@@ -213,6 +233,10 @@ type Lost = Vec<(u64, u64)>;
 #[derive(Clone)]
 struct Slot {
     version: u64,
+    /// Its number among the slots of its transaction; 0: the only one.
+    round: u64,
+    /// Whether it commits its transaction.
+    is_last: bool,
     images: BTreeMap<u32, Rc<Image>>,
     free: BTreeSet<u32>,
     hwm: u32,
@@ -230,6 +254,10 @@ struct Txn {
     spilled: BTreeSet<u32>,
     free_at_base: BTreeSet<u32>,
     hwm_at_base: u32,
+    /// The rounds written, of `double`; none before a header has prepared for them.
+    rounds: Option<u64>,
+    /// The pages that its last slot has, once that is durable.
+    written: Option<Vec<(u32, Rc<Image>)>>,
 }
 
 /// The engine of the model.
@@ -468,9 +496,22 @@ fn every_rule_is_needed() {
         Mutant::AnyLaterPage,
     ];
     let double = [
+        Mutant::NoUndo,
+        Mutant::NoUndoOfSpills,
+        Mutant::NoFlushOfMarks,
         Mutant::NoFlushOfFound,
+        Mutant::NoFlushOfUndone,
         Mutant::NoFlushOfSlot,
         Mutant::RedoOneSlot,
+        Mutant::RoundIntoNewest,
+        Mutant::SettledTooEarly,
+        Mutant::RoundUnmarked,
+        Mutant::NoFlushOfBorn,
+        Mutant::AnySlotCommits,
+        Mutant::StripInPlace,
+        Mutant::RoundsInAnyOrder,
+        Mutant::SlotStaysUnsettled,
+        Mutant::LastUnmarked,
     ];
     let mut survived = Vec::new();
     for (is_double, mutants) in [(false, &single[..]), (true, &double[..])] {

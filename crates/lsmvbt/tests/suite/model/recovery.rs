@@ -29,6 +29,8 @@ impl Engine {
             let images = BTreeMap::from([(CATALOG, image)]);
             let slot = Slot {
                 version: 1,
+                round: 0,
+                is_last: true,
                 images,
                 free: BTreeSet::new(),
                 hwm: 3,
@@ -114,7 +116,7 @@ impl Engine {
         self.disk.write(place, Block::Header(Rc::new(header)))
     }
 
-    fn start(&mut self, version: u64, free: BTreeSet<u32>, hwm: u32) {
+    pub fn start(&mut self, version: u64, free: BTreeSet<u32>, hwm: u32) {
         self.current = version;
         self.durable = version;
         self.next = version + 1;
@@ -268,47 +270,6 @@ impl Engine {
             record: None,
             id: self.id(),
         })
-    }
-
-    fn recover_double(&mut self) -> Step<()> {
-        let mut slots: Vec<(usize, Rc<Slot>)> = [0, 1]
-            .into_iter()
-            .filter_map(|i| match self.disk.read(Place::Slot(i)) {
-                Some(Block::Slot(s)) => Some((i, s.clone())),
-                _ => None,
-            })
-            .collect();
-        slots.sort_by_key(|s| s.1.version);
-        let Some((newest, slot)) = slots.last().cloned() else {
-            return bug("no slot is whole");
-        };
-        if self.is(Mutant::RedoOneSlot) {
-            slots = vec![(newest, slot.clone())];
-        }
-        let images: BTreeMap<u32, Rc<Image>> = slots
-            .iter()
-            .flat_map(|(_, slot)| slot.images.clone())
-            .collect();
-        for (page, image) in images {
-            if self
-                .disk
-                .page(page)
-                .is_some_and(|there| there.id == image.id)
-            {
-                continue;
-            }
-            self.flush_what_was_found()?;
-            self.disk.write(Place::Page(page), Block::Page(image))?;
-        }
-        if self.found_flushed {
-            self.disk.flush()?;
-        }
-        self.slot = 1 - newest;
-        self.start(slot.version, slot.free.clone(), slot.hwm);
-        if !self.found_flushed {
-            self.durable = 0;
-        }
-        Ok(())
     }
 
     /// Leaves a clean header.

@@ -186,10 +186,16 @@ impl Run {
                 self.candidates.push(new.clone());
                 let flush = self.random.chance(flush);
                 self.committing = true;
-                engine.commit(flush)?;
+                if self.double && self.random.chance(12) {
+                    engine.write_double()?;
+                    engine.rollback()?;
+                    self.candidates.pop();
+                } else {
+                    engine.commit(flush)?;
+                    self.world = new;
+                    sum.commits += 1;
+                }
                 self.committing = false;
-                self.world = new;
-                sum.commits += 1;
             }
             engine.check_free()?;
             if engine.scan(engine.current, &mut BTreeSet::new())? != self.world {
@@ -269,7 +275,7 @@ impl Run {
                 engine.delete(tree, key)?;
                 map.remove(&key);
             }
-            if self.random.chance(6) {
+            if self.random.chance(if self.double { 20 } else { 6 }) {
                 engine.spill()?;
             }
         }

@@ -3,7 +3,7 @@
 use super::*;
 
 impl Engine {
-    fn change(&mut self, page: u32) -> Step<&mut Page> {
+    pub fn change(&mut self, page: u32) -> Step<&mut Page> {
         if !self.txn()?.dirty.contains_key(&page) {
             let p = self.page(page)?;
             self.txn()?.dirty.insert(page, p);

@@ -20,6 +20,8 @@ impl Engine {
             spilled: BTreeSet::new(),
             free_at_base: self.free.clone(),
             hwm_at_base: self.hwm,
+            rounds: None,
+            written: None,
         });
         Ok(())
     }
@@ -52,7 +54,7 @@ impl Engine {
         let flushed_first = strict && header.reserved == 0 && !self.marks.is_empty();
         let reserved =
             version <= header.reserved || flushed_first || self.is(Mutant::BeyondReserved);
-        if self.double || (need.is_subset(&self.marks) && reserved) {
+        if need.is_subset(&self.marks) && reserved {
             return Ok(());
         }
         let with_them = with_them && !strict;
@@ -122,7 +124,7 @@ impl Engine {
         Ok(())
     }
 
-    fn image(&mut self, page: u32, record: Option<Vec<(u32, u64)>>) -> Step<Image> {
+    pub fn image(&mut self, page: u32, record: Option<Vec<(u32, u64)>>) -> Step<Image> {
         let (ver, base, id) = (self.version(), self.durable, self.id());
         let from = self.txn()?.base;
         match self.txn()?.dirty.get(&page) {
@@ -138,14 +140,17 @@ impl Engine {
         }
     }
 
-    /// Writes one dirty page before the commit.
+    /// Writes dirty pages before the commit: one, or some of `double`.
     pub fn spill(&mut self) -> Step<()> {
+        if self.double {
+            return self.spill_double();
+        }
         let mut pages: Vec<u32> = self.txn()?.dirty.keys().copied().collect();
         pages.sort_unstable();
         if !self.is(Mutant::RecordSpilled) {
             pages.retain(|page| *page != self.carrier);
         }
-        if self.double || pages.is_empty() {
+        if pages.is_empty() {
             return Ok(());
         }
         let page = *self.random.pick(&pages);
@@ -158,15 +163,15 @@ impl Engine {
     }
 
     pub fn commit(&mut self, flush: bool) -> Step<()> {
+        if self.double {
+            return self.commit_double();
+        }
         let mut pages: Vec<u32> = self.txn()?.dirty.keys().copied().collect();
         if pages.is_empty() {
             self.txn = None;
             return Ok(());
         }
         pages.sort_unstable();
-        if self.double {
-            return self.commit_double(&pages);
-        }
         self.mark(&pages, flush)?;
         self.shuffle(&mut pages);
         let carrier = pages[0];
@@ -215,44 +220,17 @@ impl Engine {
         Ok(())
     }
 
-    fn shuffle<T>(&mut self, items: &mut [T]) {
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.random.below(i as u64 + 1) as usize);
         }
     }
 
-    fn commit_double(&mut self, pages: &[u32]) -> Step<()> {
-        let mut images = BTreeMap::new();
-        for page in pages {
-            images.insert(*page, Rc::new(self.image(*page, None)?));
-        }
-        let Some(txn) = self.txn.take() else {
-            return bug("no transaction");
-        };
-        self.free.extend(txn.freed);
-        let slot = Slot {
-            version: txn.version,
-            images: images.clone(),
-            free: self.free.clone(),
-            hwm: self.hwm,
-        };
-        self.disk
-            .write(Place::Slot(self.slot), Block::Slot(Rc::new(slot)))?;
-        self.slot = 1 - self.slot;
-        if !self.is(Mutant::NoFlushOfSlot) {
-            self.disk.flush()?;
-        }
-        self.current = txn.version;
-        self.durable = txn.version;
-        for (page, image) in images {
-            self.disk.write(Place::Page(page), Block::Page(image))?;
-        }
-        Ok(())
-    }
-
     pub fn rollback(&mut self) -> Step<()> {
         let spilled: Vec<u32> = self.txn()?.spilled.iter().copied().collect();
-        if !spilled.is_empty() && !self.is(Mutant::NoUndoOfSpills) {
+        if self.double {
+            self.undo_double(&spilled)?;
+        } else if !spilled.is_empty() && !self.is(Mutant::NoUndoOfSpills) {
             let (version, base) = (self.version(), self.txn()?.base);
             self.disk.flush()?;
             self.durable = self.current;

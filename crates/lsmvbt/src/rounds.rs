@@ -1,0 +1,281 @@
+//! Rounds of `Torn::Double`: a transaction that is too large for memory writes pages before its
+//! commit. It never has more of them in flight than a slot holds.
+//!
+//! M is its version, V the one it began from. Before the first round, all of V is flushed in place, and a
+//! header calls it settled (MV29). So neither slot is needed. A round then has these steps:
+//!
+//! 1. A durable header marks all pages of the round (MV13, MV30).
+//! 2. Pages born in M are written in place. Nothing that is durable leads to them.
+//! 3. The images of the others go to the slot that does not hold the round before (MV28). Its head
+//!    says that M is not whole with it (MV32).
+//! 4. One flush. It covers the slot, the pages born in M (MV31), and the round before in place.
+//! 5. The other pages are written in place. The next flush covers them.
+//!
+//! The commit is a slot like any other, and the last of M. Its header marks all its pages (MV36). Recovery
+//! redoes both slots. If the newer one is not a last one, M is broken. Its pages still have all of V, and
+//! are stripped. That writes them in place once more, so it goes in rounds as well (MV33): each image to
+//! the slot that is not the newest, a flush, then in place. These slots carry M, too, and are not last ones.
+//! So a recovery that is cut leads to the same. A rollback does the same, and then settles M (MV35).
+
+use crate::commit::LIST_ENTRIES;
+use crate::core::Core;
+use crate::double::slot_head;
+use crate::error::Result;
+use crate::marks::Flushed;
+use crate::page::{self, Image, Node, PageType, Stamp};
+use crate::shared::{SLOT, SLOT_LARGEST, WRITING};
+use crate::slots::Slots;
+use crate::types::PageNo;
+
+/// Images of a round at most: 1 MiB.
+const ROUND: usize = 256;
+/// Rounds that one spill may take before the slots become larger.
+const FEW: usize = 4;
+const _: () = assert!(ROUND <= LIST_ENTRIES, "a round has one head");
+
+/// The place of a slot among those of its transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Round {
+    /// From 1; 0: it is the only one.
+    pub(crate) number: u32,
+    /// Whether its transaction is whole with it.
+    pub(crate) is_last: bool,
+}
+
+/// The next round: its slot, which must not be the newest, and its number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Next {
+    pub(crate) slot: u32,
+    pub(crate) number: u32,
+}
+
+impl Core {
+    /// Writes dirty pages before the commit, in rounds.
+    pub(crate) fn spill_in_rounds(&mut self, pages: &[u32]) -> Result<()> {
+        if pages.is_empty() {
+            return Ok(());
+        }
+        self.begin_rounds()?;
+        self.mark_regions(pages, Flushed::First)?;
+        let stamp = self.stamp()?;
+        self.store(WRITING, stamp.ver)?;
+        let txn = self.txn()?;
+        txn.wrote_new_pages = true;
+        let (born, old): (Vec<u32>, Vec<u32>) = pages
+            .iter()
+            .copied()
+            .partition(|page| txn.own.contains(page));
+        for part in born.chunks(ROUND) {
+            let images = self.images_of(part, stamp)?;
+            self.spill_images(&images)?;
+        }
+        if old.is_empty() {
+            return self.flush_storage();
+        }
+        self.make_room_for(old.len())?;
+        for part in old.chunks(self.most_of_round()) {
+            let images = self.images_of(part, stamp)?;
+            let next = self.next_round()?;
+            self.write_round(stamp, next, &images)?;
+            self.store(SLOT, u64::from(next.slot ^ 1))?;
+            self.txn()?.rounds = Some(next.number);
+            self.spill_images(&images)?;
+        }
+        Ok(())
+    }
+
+    /// Before the commit of a transaction with rounds: its last slot need not be larger than a round.
+    pub(crate) fn spill_the_rest(&mut self) -> Result<()> {
+        let txn = self.txn()?;
+        if txn.rounds.is_none() || txn.dirty.len() <= ROUND {
+            return Ok(());
+        }
+        let nodes = txn.dirty.iter();
+        let spilled = nodes.filter(|(_, node)| node.kind != PageType::Catalog);
+        let mut pages: Vec<u32> = spilled.map(|(page, _)| *page).collect();
+        pages.sort_unstable();
+        self.spill_in_rounds(&pages)
+    }
+
+    /// Everything before the transaction is durable and in place, and a durable header says so.
+    fn begin_rounds(&mut self) -> Result<()> {
+        if self.txn()?.rounds.is_none() {
+            let free = self.base_free();
+            self.settle_header(None, &free)?;
+            self.txn()?.rounds = Some(0);
+        }
+        Ok(())
+    }
+
+    /// Makes the slots larger if so many images would take too many rounds.
+    fn make_room_for(&mut self, images: usize) -> Result<()> {
+        let images = images.min(ROUND);
+        let need = images as u32 + 1;
+        let has_slots = Slots::of(&self.header).is_some();
+        if !has_slots || images > FEW * self.most_of_round() {
+            self.grow_slots(need)?;
+        }
+        let taken = need.min(self.most_of_round() as u32 + 1);
+        let largest = self.load(SLOT_LARGEST)?.max(u64::from(taken));
+        self.store(SLOT_LARGEST, largest)
+    }
+
+    /// Images that a slot has room for, next to one head.
+    fn most_of_round(&self) -> usize {
+        let pages = Slots::of(&self.header).map_or(0, Slots::pages);
+        (pages as usize).saturating_sub(1).clamp(1, ROUND)
+    }
+
+    /// The next round of the write transaction.
+    pub(crate) fn next_round(&mut self) -> Result<Next> {
+        let slot = self.load(SLOT)? as u32 & 1;
+        let number = self.txn()?.rounds.unwrap_or(0) + 1;
+        Ok(Next { slot, number })
+    }
+
+    fn images_of(&mut self, pages: &[u32], stamp: Stamp) -> Result<Vec<(u32, Box<Image>)>> {
+        let salt = self.salt;
+        let txn = self.txn()?;
+        let nodes = pages.iter().filter_map(|page| txn.dirty.get(page));
+        nodes
+            .map(|node| Ok((node.page.0, node.encode(salt, stamp)?)))
+            .collect()
+    }
+
+    /// Writes pages of the transaction in place. They are clean then.
+    fn spill_images(&mut self, images: &[(u32, Box<Image>)]) -> Result<()> {
+        let sums = images.iter().map(|(page, i)| (*page, page::crc_of(i)));
+        // From now on a rollback must look at them.
+        self.txn()?.spilled.extend(sums);
+        if let Err(error) = self.write_in_place(images) {
+            return match error.is_full() {
+                true => Err(error),
+                false => Err(self.poison(error)),
+            };
+        }
+        for (page, _) in images {
+            if let Some(node) = self.txn()?.dirty.remove(page) {
+                self.cache.insert(*page, node);
+            }
+            self.stats.spilled += 1;
+        }
+        Ok(())
+    }
+
+    /// Writes a slot that does not end its transaction, and flushes it.
+    fn write_round(
+        &mut self,
+        stamp: Stamp,
+        next: Next,
+        images: &[(u32, Box<Image>)],
+    ) -> Result<()> {
+        let round = Round {
+            number: next.number,
+            is_last: false,
+        };
+        let at = self.slots()?.page(next.slot, 0);
+        let head = slot_head(at, self.salt, stamp, round, images.len() as u32, images);
+        let images = images.iter().map(|(_, image)| &**image);
+        let all: Vec<&Image> = std::iter::once(&*head).chain(images).collect();
+        self.write_slot(next.slot, &all)?;
+        // Nothing is written in place before this flush (MV26).
+        self.flush_storage()
+    }
+
+    /// The first round in which recovery strips pages of the broken transaction `top`; `None` where
+    /// pages are not torn, or there are no slots. `newest` is what the newer slot has. An earlier
+    /// release, which knows no rounds, finds none in a file of its own.
+    pub(crate) fn round_of_recovery(
+        &self,
+        top: u64,
+        newest: Option<(u64, Round)>,
+        slot: u32,
+    ) -> Option<Next> {
+        let has_slots = Slots::of(&self.header).is_some_and(|slots| slots.pages() > 1);
+        let of_top = newest.filter(|(version, _)| *version == top);
+        let number = of_top.map_or(0, |(_, round)| round.number) + 1;
+        let may_have_rounds = self.header.is_newest_format || of_top.is_some();
+        (self.double && has_slots && may_have_rounds).then_some(Next { slot, number })
+    }
+
+    /// Takes back in pages that `stamp.ver` has written what came after `stamp.from` (MV4, MV12). What is
+    /// in place must be durable. The next flush covers the last of them.
+    pub(crate) fn strip_pages(
+        &mut self,
+        pages: &[u32],
+        stamp: Stamp,
+        mut next: Option<Next>,
+    ) -> Result<()> {
+        let most = match next {
+            Some(_) => self.most_of_round(),
+            None => ROUND,
+        };
+        for part in pages.chunks(most) {
+            let mut images = Vec::with_capacity(part.len());
+            for page in part {
+                let image = self.read_image(*page)?;
+                let mut node = Node::decode(&image, PageNo(*page), self.salt)?;
+                if node.birth <= stamp.from {
+                    node.strip(stamp.from);
+                    images.push((*page, node.encode(self.salt, stamp)?));
+                }
+            }
+            if images.is_empty() {
+                continue;
+            }
+            if let Some(next) = &mut next {
+                self.write_round(stamp, *next, &images)?;
+                next.slot ^= 1;
+                next.number += 1;
+            }
+            self.write_in_place(&images)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Db, MemoryFile, Options, Torn};
+
+    /// A slot of several heads is of one round. Others may stand behind the first head, of a round
+    /// before.
+    #[test]
+    fn heads_of_two_rounds_are_no_slot() {
+        let options = Options {
+            torn: Torn::Double,
+            ..Options::default()
+        };
+        let mut db = Db::open(MemoryFile::new().storage(), options).unwrap();
+        db.begin_write().unwrap();
+        let core = &mut db.core;
+        core.grow_slots(2 * LIST_ENTRIES as u32).unwrap();
+        let (salt, slots) = (core.salt, core.slots().unwrap());
+        let stamp = core.stamp().unwrap();
+        let images: Vec<(u32, Box<Image>)> = (0..LIST_ENTRIES as u32 + 7)
+            .map(|at| {
+                let page = PageNo(10_000 + at);
+                let node = Node::new(page, PageType::Leaf, None, 1, 0, stamp.ver);
+                (page.0, node.encode(salt, stamp).unwrap())
+            })
+            .collect();
+        let (first, second) = images.split_at(LIST_ENTRIES);
+        for (numbers, is_whole) in [([3, 3], true), ([3, 1], false)] {
+            let head = |at: u32, part: &[(u32, Box<Image>)]| {
+                let round = Round {
+                    number: numbers[at as usize],
+                    is_last: true,
+                };
+                let page = slots.page(0, at);
+                slot_head(page, salt, stamp, round, images.len() as u32, part)
+            };
+            let heads = [head(0, first), head(1, second)];
+            let all = heads.iter().chain(images.iter().map(|(_, image)| image));
+            let all: Vec<&Image> = all.map(|image| &**image).collect();
+            core.write_slot(0, &all).unwrap();
+            let found = core.read_slot(0, 0).unwrap();
+            assert_eq!(found.is_some(), is_whole, "{numbers:?}");
+        }
+    }
+}
