@@ -202,8 +202,10 @@ fn what_is_wrong_in_shared_memory_is_not_believed() {
         shared.write_all_at(&value, at).expect("a header");
     };
     let spoil = |slot: u64| {
-        let at = PAGES_AT + slot * PAGE + 2000;
-        shared.write_all_at(b"not the page", at).expect("a page");
+        let at = PAGES_AT + slot * PAGE;
+        shared
+            .write_all_at(&[7; PAGE as usize], at)
+            .expect("a page");
     };
     alternate(&db, &mut other, 60, |round| {
         for slot in 0..SLOTS {
