@@ -25,9 +25,10 @@ fn starve(path: &str) {
     let before = connection.query(rows).expect("the rows");
     for (sql, beyond) in [
         ("INSERT INTO t VALUES (-1, zeroblob(900000000))", 200 << 20),
-        // All pages of a transaction stay in memory with `double`.
+        // All pages of a transaction stay in memory, as far as the cache holds them.
         ("UPDATE t SET b = randomblob(3000)", 40 << 20),
     ] {
+        run("PRAGMA cache_size = 1000000").expect("a large cache");
         limit(Some(beyond));
         let refused = run(sql);
         limit(None);

@@ -198,8 +198,8 @@ impl Core {
         (self.double && has_slots && may_have_rounds).then_some(Next { slot, number })
     }
 
-    /// Takes back in pages that `stamp.ver` has written what came after `stamp.from` (MV4, MV12). What is
-    /// in place must be durable. The next flush covers the last of them.
+    /// Takes back in pages that `stamp.ver` has written what came after `stamp.from` (MV4, MV12). All pages
+    /// in place must be durable. The next flush covers the last of these.
     pub(crate) fn strip_pages(
         &mut self,
         pages: &[u32],

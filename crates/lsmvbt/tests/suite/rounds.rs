@@ -267,7 +267,7 @@ struct Cost {
     slot_pages: u32,
 }
 
-/// What transactions of some 8,000 pages cost, new ones and changed ones, with this cache.
+/// The costs of transactions of some 8,000 pages, of new ones and of changed ones, with this cache.
 fn costs(cache_pages: usize) -> [Cost; 2] {
     let file = MemoryFile::new();
     let options = Options {
