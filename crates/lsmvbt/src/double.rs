@@ -151,7 +151,6 @@ impl Core {
         let size = old.map_or(0, Slots::pages);
         if need > size {
             let slots = Slots::new_in(&self.space.map, size_for(need))?;
-            self.settle_before(slots)?;
             self.reserve(slots)?;
             return self.change_slots(slots);
         }
@@ -163,7 +162,7 @@ impl Core {
         };
         match self.change_slots(old.shrunk(enough)) {
             // The old ones are large enough. A flush that finds no room has failed like any other.
-            Err(error) if error.is_full() => self.check_poison(),
+            Err(error) if error.is_full() => self.check_poison().map_err(|_| error),
             changed => changed,
         }
     }
@@ -177,16 +176,6 @@ impl Core {
         self.store(SLOT_COMMITS, if is_full { 0 } else { commits })?;
         self.store(SLOT_LARGEST, if is_full { 0 } else { largest })?;
         Ok(is_full.then(|| u32::try_from(largest).unwrap_or(u32::MAX)))
-    }
-
-    /// Before free pages within the file are written over with what has no version: no record may be
-    /// needed any more. It could name one of these pages, of a commit with `Trust`.
-    fn settle_before(&mut self, slots: Slots) -> Result<()> {
-        if slots.start() >= self.space.map.hwm {
-            return Ok(());
-        }
-        let free = self.base_free();
-        self.settle_header(None, &free)
     }
 
     /// Gives the slots another place or size.
@@ -204,21 +193,19 @@ impl Core {
         slots.protect(&mut free);
         // The map is published when the commit is durable, and must not fail then.
         shared::reserve(&*self.storage, next.hwm)?;
-        self.settle_header(Some(slots), &free)?;
+        self.settle_header(slots, &free)?;
         self.space.map = next;
         Ok(())
     }
 
     /// Writes a durable header to which every slot is settled, and no commit needs its record; with
     /// these slots from now on.
-    fn settle_header(&mut self, slots: Option<Slots>, free: &FreeMap) -> Result<()> {
+    fn settle_header(&mut self, slots: Slots, free: &FreeMap) -> Result<()> {
         // Once this flush has returned, the pages that the old slots protect are in place.
         self.flush_storage()?;
         let over = self.newest_over()?;
         let mut header = self.header.clone();
-        if let Some(slots) = slots {
-            (header.slot_start, header.slot_pages) = (slots.start(), slots.pages());
-        }
+        (header.slot_start, header.slot_pages) = (slots.start(), slots.pages());
         (header.settled, header.floor) = (over, over);
         self.write_header(header, Some(free))?;
         self.flush_storage()?;
@@ -226,7 +213,9 @@ impl Core {
     }
 
     /// Writes zeros to new slots, before a header names them: a full disk shows here, and later
-    /// commits have the space.
+    /// commits have the space. They take free pages of the file. A record of a commit with `Trust` may
+    /// name one, but every such commit is settled: see [`Core::settle_all`], and recovery with
+    /// `Double`.
     fn reserve(&mut self, slots: Slots) -> Result<()> {
         let zeros = room::zeros(AT_ONCE * PAGE_SIZE)?;
         let mut pages = slots.all().peekable();
