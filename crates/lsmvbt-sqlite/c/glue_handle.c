@@ -177,7 +177,11 @@ static int glueRollback(Btree *p, int tripCode, int writeOnly){
     if( rc2!=SQLITE_OK ) rc = rc2;
   }
   if( p->inTrans==TRANS_WRITE ){
-    int rc2 = lsmvbt_rollback(GLUE(p)->pEngine);
+    GlueNote *pNote = glueNoteOf(p->db);
+    int rc2;
+    if( pNote ) pNote->isKept = 1;
+    rc2 = lsmvbt_rollback(GLUE(p)->pEngine);
+    if( pNote ) pNote->isKept = 0;
     if( rc2!=SQLITE_OK ) rc = rc2;
     memcpy(GLUE(p)->aMeta, GLUE(p)->aBase, sizeof(GLUE(p)->aMeta));
   }

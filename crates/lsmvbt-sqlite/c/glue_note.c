@@ -3,7 +3,8 @@
 ** has one text for each result code. sqlite3_errmsg() adds the note to it (public.c).
 **
 ** A note belongs to a database connection and to the code that the engine returned. The next
-** transaction of the connection, on a database of any engine, removes it.
+** transaction of the connection, on a database of any engine, removes it. A rollback that fails as well
+** leaves it: the message is of the first error.
 */
 
 #define GLUE_NOTE "lsmvbt_note"
@@ -11,17 +12,26 @@
 typedef struct GlueNote GlueNote;
 struct GlueNote {
   int rc;              /* The result code */
+  int isKept;          /* Another error does not replace it now */
   char zText[1];       /* The note; the memory is as long as it */
 };
+
+/* The note of a connection; 0 if it has none. */
+static GlueNote *glueNoteOf(sqlite3 *db){
+  return db->pDbData ? (GlueNote*)sqlite3_get_clientdata(db, GLUE_NOTE) : 0;
+}
 
 /* Writes to SQLite's log, and leaves the note. The caller holds the connection's mutex. */
 void lsmvbt_note(void *pDb, int rc, const char *zText){
   sqlite3 *db = (sqlite3*)pDb;
   size_t nText = strlen(zText);
-  GlueNote *pNote = sqlite3_malloc64(sizeof(*pNote) + nText);
+  GlueNote *pNote = glueNoteOf(db);
   sqlite3_log(rc, "%s", zText);
+  if( pNote && pNote->isKept ) return;
+  pNote = sqlite3_malloc64(sizeof(*pNote) + nText);
   if( pNote==0 ) return;
   pNote->rc = rc;
+  pNote->isKept = 0;
   memcpy(pNote->zText, zText, nText+1);
   (void)sqlite3_set_clientdata(db, GLUE_NOTE, pNote, sqlite3_free);
 }
@@ -40,7 +50,7 @@ static int glueCannotOpen(sqlite3 *db, const char *zFormat, ...){
 }
 
 static void glueForget(sqlite3 *db){
-  if( db->pDbData && sqlite3_get_clientdata(db, GLUE_NOTE) ) (void)sqlite3_set_clientdata(db, GLUE_NOTE, 0, 0);
+  if( glueNoteOf(db) ) (void)sqlite3_set_clientdata(db, GLUE_NOTE, 0, 0);
 }
 
 /* Adds the note to the message if the message is no more than SQLite's text for the note's code. Only

@@ -13,9 +13,9 @@ int lsmvbtExtraInit(const char *z){
   return onewrite_sqlite3_init ? onewrite_sqlite3_init(z) : SQLITE_OK;
 }
 
+/* Whether a database of this name is of the other engine. Stock SQLite knows none without a name. */
 static int glueIsOurs(sqlite3 *db, const char *zDb){
-  Btree *p = sqlite3DbNameToBtree(db, zDb);
-  return glueOwns(p);
+  return zDb!=0 && glueOwns(sqlite3DbNameToBtree(db, zDb));
 }
 
 SQLITE_API const char *sqlite3_errmsg(sqlite3 *db){
@@ -46,11 +46,33 @@ SQLITE_PRIVATE int sqlite3RunVacuum(char **pzErrMsg, sqlite3 *db, int iDb, sqlit
 }
 
 #ifndef SQLITE_OMIT_DESERIALIZE
-/* Opens a stock copy of a database of the other engine, in memory: VACUUM INTO writes it. If it fails,
-** db has the error. */
-static int glueCopyInMemory(sqlite3 *db, const char *zSchema, sqlite3 **ppCopy){
-  sqlite3_uint64 iName;
+/* Runs SQL for a function that, as SQLite has it, runs none: no authorizer is asked, and no trace shows
+** it. File names are URIs. */
+static int glueExecUnseen(sqlite3 *db, const char *zSql){
   const unsigned int openFlags = db->openFlags;
+  const u8 mTrace = db->mTrace;
+#ifndef SQLITE_OMIT_AUTHORIZATION
+  const sqlite3_xauth xAuth = db->xAuth;
+  db->xAuth = 0;
+#endif
+  int rc;
+  db->openFlags |= SQLITE_OPEN_URI;
+  db->mTrace = 0;
+  rc = sqlite3_exec(db, zSql, 0, 0, 0);
+  db->mTrace = mTrace;
+  db->openFlags = openFlags;
+#ifndef SQLITE_OMIT_AUTHORIZATION
+  db->xAuth = xAuth;
+#endif
+  return rc;
+}
+
+/* Opens a stock copy of a database of the other engine, in memory: VACUUM INTO writes it. If it fails,
+** db has the error. Threads may share the copy, as they share a backup. */
+static int glueCopyInMemory(sqlite3 *db, const char *zSchema, sqlite3 **ppCopy){
+  static const int flags =
+      SQLITE_OPEN_READWRITE|SQLITE_OPEN_CREATE|SQLITE_OPEN_URI|SQLITE_OPEN_FULLMUTEX;
+  sqlite3_uint64 iName;
   char *zName, *zSql;
   int rc = SQLITE_NOMEM;
   *ppCopy = 0;
@@ -58,13 +80,9 @@ static int glueCopyInMemory(sqlite3 *db, const char *zSchema, sqlite3 **ppCopy){
   sqlite3_randomness(sizeof(iName), &iName);
   zName = sqlite3_mprintf("file:/lsmvbt-serialize-%llx?vfs=memdb&engine=stock", iName);
   zSql = sqlite3_mprintf("VACUUM \"%w\" INTO %Q", zSchema, zName);
-  if( zName && zSql ){
-    rc = sqlite3_open_v2(zName, ppCopy, SQLITE_OPEN_READWRITE|SQLITE_OPEN_CREATE|SQLITE_OPEN_URI, 0);
-  }
+  if( zName && zSql ) rc = sqlite3_open_v2(zName, ppCopy, flags, 0);
   if( rc==SQLITE_OK ){
-    db->openFlags |= SQLITE_OPEN_URI;
-    rc = sqlite3_exec(db, zSql, 0, 0, 0);
-    db->openFlags = openFlags;
+    rc = glueExecUnseen(db, zSql);
   }else{
     sqlite3Error(db, rc);
   }
@@ -86,24 +104,72 @@ static unsigned char *glueSerialize(sqlite3 *db, const char *zSchema, sqlite3_in
   return pImage;
 }
 
+/* The source of a backup of a database of the other engine. The connection of the copy has it as
+** client data. */
+#define GLUE_SOURCE "lsmvbt_source"
+typedef struct GlueSource GlueSource;
+struct GlueSource {
+  sqlite3 *db;         /* The connection */
+  Btree *p;            /* The handle. It counts the backup, so nothing closes it */
+};
+
+/* A connection that was closed meanwhile ends here. */
+static void glueRelease(void *pArg){
+  GlueSource *pSource = (GlueSource*)pArg;
+  sqlite3 *db = pSource->db;
+  sqlite3_mutex_enter(db->mutex);
+  pSource->p->nBackup--;
+  sqlite3_free(pSource);
+  sqlite3LeaveMutexAndCloseZombie(db);
+}
+
+/* Counts a backup from p, until pCopy is closed. SQLite looks at the count before it closes or detaches
+** a database. */
+static int glueHold(sqlite3 *pCopy, sqlite3 *db, Btree *p){
+  GlueSource *pSource = sqlite3_malloc64(sizeof(*pSource));
+  if( pSource==0 ) return SQLITE_NOMEM_BKPT;
+  pSource->db = db;
+  pSource->p = p;
+  p->nBackup++;
+  /* If it fails, it releases the source. */
+  return sqlite3_set_clientdata(pCopy, GLUE_SOURCE, pSource, glueRelease);
+}
+
 /* A backup of a database of the other engine copies the pages of a stock copy, which is made now. The
-** copy is closed when the backup is finished. */
+** copy is closed when the backup is finished. The caller holds the source's mutex. */
 static sqlite3_backup *glueBackup(sqlite3 *pDest, const char *zDestName, sqlite3 *pSource, const char *zSourceName){
   sqlite3 *pCopy = 0;
   sqlite3_backup *pBackup = 0;
-  int rc;
-  sqlite3_mutex_enter(pSource->mutex);
-  rc = glueCopyInMemory(pSource, zSourceName, &pCopy);
+  Btree *p = sqlite3DbNameToBtree(pSource, zSourceName);
+  int rc = glueCopyInMemory(pSource, zSourceName, &pCopy);
+  const char *zWhy = rc==SQLITE_OK ? 0 : sqlite3_errmsg(pSource);
+  if( rc==SQLITE_OK ) rc = glueHold(pCopy, pSource, p);
+  sqlite3_mutex_enter(pDest->mutex);
   if( rc==SQLITE_OK ){
     pBackup = stock_sqlite3_backup_init(pDest, zDestName, pCopy, "main");
   }else{
-    sqlite3_mutex_enter(pDest->mutex);
-    sqlite3ErrorWithMsg(pDest, rc, "%s", sqlite3_errmsg(pSource));
-    sqlite3_mutex_leave(pDest->mutex);
+    sqlite3ErrorWithMsg(pDest, rc, zWhy ? "%s" : 0, zWhy);
   }
-  (void)sqlite3_close_v2(pCopy);
-  sqlite3_mutex_leave(pSource->mutex);
+  sqlite3_mutex_leave(pDest->mutex);
+  if( pBackup==0 ) (void)sqlite3_close(pCopy);
   return pBackup;
+}
+
+/* The copy that a backup reads, if it is one of glueBackup(); otherwise 0. */
+static sqlite3 *glueCopyOf(sqlite3_backup *pBackup){
+  sqlite3 *db = pBackup->pSrcDb;
+  int isCopy;
+  sqlite3_mutex_enter(db->mutex);
+  isCopy = db->pDbData!=0 && sqlite3_get_clientdata(db, GLUE_SOURCE)!=0;
+  sqlite3_mutex_leave(db->mutex);
+  return isCopy ? db : 0;
+}
+
+SQLITE_API int sqlite3_backup_finish(sqlite3_backup *pBackup){
+  sqlite3 *pCopy = pBackup ? glueCopyOf(pBackup) : 0;
+  int rc = stock_sqlite3_backup_finish(pBackup);
+  (void)sqlite3_close(pCopy);
+  return rc;
 }
 
 SQLITE_API unsigned char *sqlite3_serialize(
@@ -145,24 +211,32 @@ static int glueRefusesBackup(sqlite3 *pDest, const char *zDestName){
   return isOurs;
 }
 
+/* The mutexes in stock's order: the source's, then the destination's. */
 SQLITE_API sqlite3_backup *sqlite3_backup_init(
   sqlite3 *pDest, const char *zDestName, sqlite3 *pSource, const char *zSourceName
 ){
+  sqlite3_backup *pBackup = 0;
+  /* Without API armor, stock SQLite ends the process. */
+  if( pDest==0 || pSource==0 ){
+    (void)SQLITE_MISUSE_BKPT;
+    return 0;
+  }
 #ifdef SQLITE_ENABLE_API_ARMOR
   if( !sqlite3SafetyCheckOk(pSource) || !sqlite3SafetyCheckOk(pDest) ){
     (void)SQLITE_MISUSE_BKPT;
     return 0;
   }
 #endif
-  if( pDest!=pSource ){
-    int isOurs;
-    if( glueRefusesBackup(pDest, zDestName) ) return 0;
-    sqlite3_mutex_enter(pSource->mutex);
-    isOurs = glueIsOurs(pSource, zSourceName);
-    sqlite3_mutex_leave(pSource->mutex);
-    if( isOurs ) return glueBackup(pDest, zDestName, pSource, zSourceName);
+  sqlite3_mutex_enter(pSource->mutex);
+  if( pDest==pSource ){
+    pBackup = stock_sqlite3_backup_init(pDest, zDestName, pSource, zSourceName);
+  }else if( !glueRefusesBackup(pDest, zDestName) ){
+    pBackup = glueIsOurs(pSource, zSourceName)
+                ? glueBackup(pDest, zDestName, pSource, zSourceName)
+                : stock_sqlite3_backup_init(pDest, zDestName, pSource, zSourceName);
   }
-  return stock_sqlite3_backup_init(pDest, zDestName, pSource, zSourceName);
+  sqlite3_mutex_leave(pSource->mutex);
+  return pBackup;
 }
 
 /* The reason why the stock database iDb cannot become one of another engine; 0 if it can, once it

@@ -252,10 +252,7 @@ impl Core {
     /// On an error it is over: rolled back, or its outcome is unknown and all handles are poisoned.
     pub(crate) fn write(&mut self, durability: Durability) -> Result<()> {
         if let Err(e) = self.prepare() {
-            if e.is_full() {
-                self.rollback()?;
-            }
-            return Err(e);
+            return Err(self.undo_if_full(e));
         }
         let txn = self.txn()?;
         let version = txn.version;
@@ -268,10 +265,7 @@ impl Core {
             || self.unflushed.is_older_than(later)
             || self.unflushed.pages().len() + self.txn()?.dirty.len() > MAX_GROUP;
         if let Err(e) = self.mark_dirty(&lists, flush) {
-            if e.is_full() {
-                self.rollback()?;
-            }
-            return Err(e);
+            return Err(self.undo_if_full(e));
         }
         self.store(WRITING, version)?;
         let written = if self.double {
@@ -281,25 +275,36 @@ impl Core {
         };
         match written {
             Ok(written) => self.txn()?.written = Some(written),
-            Err(Failed::Before(e)) => {
-                self.rollback()?;
-                return Err(e);
-            }
+            Err(Failed::Before(e)) => return Err(self.undo_after(e)),
             Err(Failed::Midway(e)) if e.is_full() && !self.double => {
                 // A file system that copies on write. Each page is as before or as written.
                 let txn = self.txn()?;
                 txn.spilled.extend(txn.dirty.keys().map(|page| (*page, 0)));
-                self.rollback()?;
-                return Err(e);
+                return Err(self.undo_after(e));
             }
             Err(Failed::Midway(e)) => {
                 self.txn = None;
                 let e = self.poison(e);
-                self.unlock_write()?;
+                let _ = self.unlock_write();
                 return Err(e);
             }
         }
         Ok(())
+    }
+
+    /// Rolls the transaction back after an error, and returns that one, which has the reason. If the
+    /// rollback fails as well, later calls say `Poisoned`.
+    fn undo_after(&mut self, error: Error) -> Error {
+        let _ = self.rollback();
+        error
+    }
+
+    /// The same where there is no room. After another error the transaction is still open.
+    fn undo_if_full(&mut self, error: Error) -> Error {
+        match error.is_full() {
+            true => self.undo_after(error),
+            false => error,
+        }
     }
 
     /// Commits; returns the new version.
@@ -327,7 +332,7 @@ impl Core {
         self.txn = None;
         if let Err(e) = done {
             let e = self.poison(e);
-            self.unlock_write()?;
+            let _ = self.unlock_write();
             return Err(e);
         }
         // Later steps can no longer undo the commit, so their errors are not its errors.

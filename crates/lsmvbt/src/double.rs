@@ -165,7 +165,7 @@ impl Core {
         };
         match self.change_slots(old.shrunk(enough)) {
             // The old ones are large enough. A flush that finds no room has failed like any other.
-            Err(error) if error.is_full() => self.check_poison(),
+            Err(error) if error.is_full() => self.check_poison().map_err(|_| error),
             changed => changed,
         }
     }

@@ -198,7 +198,11 @@ pub const GUARDED: &[Guarded] = &[
     Guarded {
         first: "backup.c",
         last: "backup.c",
-        functions: &["sqlite3BtreeCopyFile", "sqlite3_backup_init"],
+        functions: &[
+            "sqlite3BtreeCopyFile",
+            "sqlite3_backup_finish",
+            "sqlite3_backup_init",
+        ],
     },
     Guarded {
         first: "vacuum.c",

@@ -500,3 +500,44 @@ fn incremental_blobs() {
         );
     }
 }
+
+/// A value of 2 MiB in pieces of a page, with 50 pages in memory: a piece costs the same wherever it is.
+#[test]
+fn a_long_blob_is_written_in_pieces_without_reading_all_of_it_for_each() {
+    const PIECES: i32 = 512;
+    let setup = Setup::new();
+    let connection = setup.open("pieces", "lsmvbt");
+    run(
+        &connection,
+        "PRAGMA lsmvbt_torn = trust; PRAGMA cache_size = 50; CREATE TABLE t(a INTEGER PRIMARY KEY, b); \
+         INSERT INTO t VALUES (1, zeroblob(2097152)); BEGIN",
+    );
+    let read = || -> i32 {
+        let status = one(&connection, "PRAGMA onewrite_status").replace('\'', "''");
+        let sql = format!("SELECT json_extract('{status}', '$.pages_read')");
+        one(&connection, &sql).parse().expect("a number")
+    };
+    let blob = connection.blob("t", "b", 1, true).expect("a BLOB");
+    let mut costs = Vec::new();
+    for quarter in 0..4 {
+        let before = read();
+        for piece in quarter * PIECES / 4..(quarter + 1) * PIECES / 4 {
+            blob.write(piece * 4096, &[piece as u8; 4096])
+                .expect("written");
+        }
+        costs.push(read() - before);
+    }
+    println!("pages read by each quarter: {costs:?}");
+    // The first piece copies the value.
+    assert!(
+        costs[0] < 5 * PIECES && costs[1..].iter().all(|cost| *cost < 2 * PIECES),
+        "{costs:?}"
+    );
+    for piece in 0..PIECES {
+        let found = blob.read(piece * 4096, 4096).expect("read");
+        assert!(found == [piece as u8; 4096], "{piece}");
+    }
+    drop(blob);
+    run(&connection, "COMMIT");
+    assert_eq!(one(&connection, "PRAGMA integrity_check"), "ok");
+}

@@ -4,6 +4,7 @@
 mod abbreviated;
 mod areas;
 mod backup;
+mod backup_ends;
 mod connections;
 mod differential;
 mod full;
@@ -13,6 +14,7 @@ mod messages;
 mod model;
 mod order;
 mod pragmas;
+mod raw;
 mod read_only;
 mod refused;
 mod serialize;

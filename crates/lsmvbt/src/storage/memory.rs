@@ -43,6 +43,8 @@ struct State {
     fuse: Option<u64>,
     /// The number of flushes that succeed before all fail.
     fail_syncs: Option<u64>,
+    /// Why they fail; `None`: for another reason than those with a name.
+    sync_error: Option<io::ErrorKind>,
     /// A page whose next read fails.
     fail_read: Option<u64>,
     capacity: Option<u64>,
@@ -122,6 +124,11 @@ impl MemoryFile {
     /// The same after this number of flushes that succeed.
     pub fn fail_syncs_after(&self, good: u64) {
         self.state().fail_syncs = Some(good);
+    }
+
+    /// Flushes that fail do so for this reason, as where a file system finds no room then.
+    pub fn fail_syncs_as(&self, reason: io::ErrorKind) {
+        self.state().sync_error = Some(reason);
     }
 
     /// The next read of this page fails.
@@ -377,7 +384,8 @@ impl Storage for Handle {
                 s.stale.extend(writes.pop().map(|last| (page, last)));
             }
             s.tick(self.id)?;
-            return Err(io::Error::other("the flush failed"));
+            let reason = s.sync_error.unwrap_or(io::ErrorKind::Other);
+            return Err(io::Error::new(reason, "the flush failed"));
         }
         s.fail_syncs = s.fail_syncs.map(|good| good - 1);
         for (page, mut writes) in std::mem::take(&mut s.pending) {

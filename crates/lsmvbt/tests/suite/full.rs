@@ -149,3 +149,64 @@ fn a_transaction_that_spills_onto_a_full_disk_is_rolled_back() {
         holds(&mut open(&file, Torn::Trust), tree, &rows);
     }
 }
+
+/// A file system that looks for room when it writes back, or a quota. The disk is full at the flush, so the
+/// pages may be anywhere.
+#[test]
+fn a_disk_that_is_full_at_the_flush_is_the_error_that_is_seen() {
+    for torn in [Torn::Trust, Torn::Double] {
+        for reason in [ErrorKind::StorageFull, ErrorKind::QuotaExceeded] {
+            let file = MemoryFile::new();
+            let (mut a, mut b) = (open(&file, torn), open(&file, torn));
+            a.begin_write().expect("a transaction");
+            let tree = a.create_tree(TreeKind::Integer).expect("a tree");
+            let mut rows = Rows::from([(1, vec![1; 500])]);
+            a.put_integer(tree, 1, &rows[&1]).expect("a row");
+            a.commit(Durability::Flush).expect("committed");
+            a.begin_write().expect("a transaction");
+            a.put_integer(tree, 2, &[2; 500]).expect("a row");
+            file.fail_syncs_as(reason);
+            file.fail_syncs(true);
+            let error = a.commit(Durability::Flush).expect_err("a full disk");
+            let is_first = matches!(&error, Error::Io { source, .. } if source.kind() == reason);
+            assert!(is_first, "{torn:?}: {error}");
+            file.fail_syncs(false);
+            for db in [&mut a, &mut b] {
+                assert!(matches!(db.begin_write(), Err(Error::Poisoned)));
+            }
+            drop((a, b));
+            let mut db = open(&file, torn);
+            let view = db.snapshot().expect("a snapshot");
+            if db.count(view.version(), tree).expect("counted") == 2 {
+                rows.insert(2, vec![2; 500]);
+            }
+            holds(&mut db, tree, &rows);
+        }
+    }
+}
+
+/// Slots get their space when they are made. So a commit that fits them, and has no new page, needs no more.
+#[test]
+fn a_commit_that_fits_the_slots_finds_their_space_on_a_full_disk() {
+    let file = MemoryFile::new();
+    let mut db = open(&file, Torn::Double);
+    db.begin_write().expect("a transaction");
+    let tree = db.create_tree(TreeKind::Integer).expect("a tree");
+    let mut rows = Rows::new();
+    for key in 0..210 {
+        rows.insert(key, vec![1; 500]);
+        db.put_integer(tree, key, &rows[&key]).expect("a row");
+    }
+    db.commit(Durability::Flush).expect("committed");
+    file.limit(Some(file.bytes().len() as u64));
+    for round in 0..5 {
+        db.begin_write().expect("a transaction");
+        // One of each leaf.
+        for key in (round..210).step_by(7) {
+            rows.remove(&key);
+            assert!(db.delete_integer(tree, key).expect("a row"));
+        }
+        db.commit(Durability::Flush).expect("there is room");
+        holds(&mut db, tree, &rows);
+    }
+}

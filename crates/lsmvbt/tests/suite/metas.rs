@@ -148,3 +148,19 @@ fn a_release_that_knows_no_page_of_them_is_not_joined() {
     let joined = Db::open(file.storage(), options(Torn::Trust));
     assert!(matches!(joined, Err(Error::Busy)));
 }
+
+#[test]
+fn a_read_of_them_that_fails_is_an_error_and_no_zero() {
+    for torn in [Torn::Trust, Torn::Double] {
+        let file = MemoryFile::new();
+        let mut known = Known::new();
+        commit(&mut open(&file, torn), &mut known, 3, 77).unwrap();
+        let mut db = open(&file, torn);
+        let view = db.snapshot().unwrap();
+        // The directory.
+        file.fail_read_of(2);
+        let failed = db.metas(view.version());
+        assert!(matches!(failed, Err(Error::Io { .. })), "{failed:?}");
+        assert_eq!(db.meta(view.version(), 3).unwrap(), 77);
+    }
+}

@@ -1,7 +1,9 @@
 //! The slots of `Torn::Double`: larger than a span of the free map, and moved by a writer that
 //! stops there.
 
-use lsmvbt::{Db, Durability, MemoryFile, Options, PowerCut, Torn, TreeId, TreeKind};
+use std::io::ErrorKind;
+
+use lsmvbt::{Db, Durability, Error, MemoryFile, Options, PowerCut, Torn, TreeId, TreeKind};
 
 use crate::drive::options;
 use crate::random::Random;
@@ -199,7 +201,7 @@ fn a_flush_that_fails_before_the_commit_ends_it_for_all() {
     file.fail_syncs(false);
     let _ = a.rollback();
     for db in [&mut a, &mut b] {
-        assert!(matches!(db.begin_write(), Err(lsmvbt::Error::Poisoned)));
+        assert!(matches!(db.begin_write(), Err(Error::Poisoned)));
     }
     drop((a, b));
     let mut db = open(&file);
@@ -214,12 +216,22 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"))
 }
 
-/// Pages of a slot, as the newest header has it.
-fn slot_pages(file: &MemoryFile) -> u32 {
+/// A number in the newest header.
+fn of_header(file: &MemoryFile, at: usize) -> u32 {
     let bytes = file.bytes();
     let headers = bytes.chunks(PAGE).take(2);
     let newest = headers.max_by_key(|page| u64::from(u32_at(page, 32)));
-    newest.map_or(0, |page| u32_at(page, 84))
+    newest.map_or(0, |page| u32_at(page, at))
+}
+
+/// Pages of a slot.
+fn slot_pages(file: &MemoryFile) -> u32 {
+    of_header(file, 84)
+}
+
+/// The first page of both.
+fn slot_start(file: &MemoryFile) -> u32 {
+    of_header(file, 80)
 }
 
 /// A database with `rows` rows of a page each, written by one transaction.
@@ -323,6 +335,43 @@ fn slots_that_move_within_the_file_come_after_a_header() {
     assert_eq!(slot_pages(&file), 16);
     let within = moves(&file, &mut db, tree, 300);
     assert_eq!((at_the_end, within), (1 + 2, 1 + 2 + 2));
+}
+
+/// Found by reading: the caller got `Poisoned`, and never the reason.
+#[test]
+fn a_flush_that_fails_while_slots_change_is_the_error_that_is_seen() {
+    const ROWS: i64 = 100;
+    let commits = commits_until_smaller(ROWS);
+    // They become smaller, or move. Before the header, after it, and with the commit itself.
+    for (is_smaller, good) in [true, false]
+        .into_iter()
+        .flat_map(|way| (0..3).map(move |n| (way, n)))
+    {
+        for reason in [ErrorKind::StorageFull, ErrorKind::InvalidData] {
+            let file = MemoryFile::new();
+            let (mut db, tree) = imported(&file, ROWS);
+            small(&mut db, tree, commits - 1);
+            let mut other = open(&file);
+            db.begin_write().expect("a transaction");
+            let rows = if is_smaller { 3..4 } else { 0..ROWS * 2 };
+            fill(&mut db, tree, rows.clone());
+            file.fail_syncs_as(reason);
+            file.fail_syncs_after(good);
+            let error = db.commit(Durability::Flush).expect_err("a flush");
+            let is_first = matches!(&error, Error::Io { source, .. } if source.kind() == reason);
+            assert!(is_first, "{is_smaller} {good}: {error}");
+            file.fail_syncs(false);
+            for db in [&mut db, &mut other] {
+                assert!(matches!(db.begin_write(), Err(Error::Poisoned)));
+            }
+            drop((db, other));
+            let mut db = open(&file);
+            let view = db.snapshot().expect("a snapshot");
+            let count = db.count(view.version(), tree).expect("counted") as i64;
+            assert!(count == ROWS || (good == 2 && count == rows.end), "{count}");
+            holds(&mut db, tree, 0..count);
+        }
+    }
 }
 
 #[test]
@@ -475,6 +524,58 @@ fn a_writer_may_die_while_the_first_slots_take_free_pages() {
             let _ = db.begin_write();
             let _ = db.put_integer(tree, 3, &value(3));
             let _ = db.commit(Durability::Flush);
+            std::mem::forget(db);
+        });
+    }
+}
+
+/// The same where the slots are there, and move over such pages. The commit with `Trust` is the newest one,
+/// or has others behind it.
+#[test]
+fn a_writer_may_die_while_slots_move_to_pages_that_a_record_names() {
+    const ROWS: i64 = 600;
+    // Changes many leaves and takes no page, so that the slots find those of the record.
+    let change = |db: &mut Db| {
+        let _ = db.begin_write();
+        for number in 0..25 {
+            let _ = db.delete_integer(TreeId(2), number * 100);
+        }
+        let _ = db.commit(Durability::Flush);
+    };
+    for (more, crashes) in [(0, false), (2, true)] {
+        let make = |file: &MemoryFile| {
+            let (mut db, tree) = imported(file, 5);
+            assert_eq!((tree, slot_pages(file)), (TreeId(1), 16));
+            db.set_torn(Torn::Trust).expect("changed");
+            db.set_recovery_pages(1);
+            db.begin_write().expect("a transaction");
+            assert_eq!(
+                db.create_tree(TreeKind::Integer).expect("a tree"),
+                TreeId(2)
+            );
+            for key in 0..2_500 {
+                db.put_integer(TreeId(2), key, &[1; 20]).expect("a row");
+            }
+            fill(&mut db, tree, 0..ROWS);
+            db.commit(Durability::Flush).expect("committed");
+            small(&mut db, tree, more);
+            if crashes {
+                file.kill_all();
+                std::mem::forget(db);
+                db = open(file);
+            } else {
+                db.set_torn(Torn::Double).expect("changed");
+            }
+            (db, tree)
+        };
+        let file = MemoryFile::new();
+        let (mut db, _) = make(&file);
+        let pages = file.bytes().len() / PAGE;
+        change(&mut db);
+        let start = slot_start(&file) as usize;
+        assert!(slot_pages(&file) > 16 && start < pages, "{start} {pages}");
+        dies_at_each_step(ROWS, make, |mut db, _| {
+            change(&mut db);
             std::mem::forget(db);
         });
     }
