@@ -7,7 +7,7 @@ use crate::core::Core;
 use crate::double::leave_small_slots;
 use crate::error::{Error, Result};
 use crate::header::Marks;
-use crate::shared::{CURRENT, NEXT, ONLY_READ, POISON, READY, SETTLED, WRITING};
+use crate::shared::{CURRENT, FREED, NEXT, ONLY_READ, POISON, READY, SETTLED, WRITING};
 use crate::storage::{Lock, LockMode};
 
 /// Whether other handles have the database open.
@@ -90,7 +90,8 @@ impl Core {
         }
         self.catch_up()?;
         let current = self.load(CURRENT)?;
-        if self.header.marks.is_empty() && self.header.floor == current {
+        let has_healed = self.load(FREED)? != 0;
+        if self.header.marks.is_empty() && self.header.floor == current && !has_healed {
             return Ok(());
         }
         self.write_again()?;
@@ -98,6 +99,9 @@ impl Core {
         self.flush_storage()?;
         self.now_durable(current)?;
         self.release_quarantine()?;
+        if others == Others::None {
+            self.heal_at_close()?;
+        }
         let mut header = self.header.clone();
         // Numbers of rolled-back transactions are used up too: spilled pages carry them.
         let floor = self.load(NEXT)?.saturating_sub(1).max(current);

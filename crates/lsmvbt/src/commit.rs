@@ -12,6 +12,8 @@
 //! turns. The flush makes the slot durable, and with it the pages that the commit before wrote in
 //! place. Then the pages are written in place, without a flush. Recovery redoes both slots.
 
+use std::sync::Arc;
+
 use crate::core::{AllocOp, BROKEN, Core, Written};
 use crate::error::{Error, Result};
 use crate::freemap::{self, FreeMap};
@@ -19,7 +21,7 @@ use crate::header::{Header, MapRef};
 use crate::marks::Flushed;
 use crate::page::{self, CAPACITY, HEADER, Image, PageType, Record, Stamp, set_u32, set_u64};
 use crate::room;
-use crate::shared::{self, CRASHED, CURRENT, HEADER_SEQ, WRITING};
+use crate::shared::{self, CURRENT, FREED, HEADER_SEQ, UNHEALED, WRITING};
 use crate::tree::catalog::DIRECTORY;
 use crate::types::{Durability, PAGE_SIZE, PageNo};
 
@@ -61,6 +63,10 @@ impl Core {
         self.flush_what_was_found()?;
         next.seq = self.header.seq + 1;
         next.is_newest_format = true;
+        // A crash takes back the pages that a walk has freed, until a header with a map has them.
+        if free.is_some() || self.load(FREED)? == 0 {
+            next.unhealed = u32::try_from(self.load(UNHEALED)?).unwrap_or(u32::MAX);
+        }
         self.store(HEADER_SEQ, 0)?;
         if let Some(free) = free {
             next.hwm = free.hwm;
@@ -74,6 +80,9 @@ impl Core {
         self.stats.header_pages_written += 1;
         self.header_flushed = false;
         self.store(HEADER_SEQ, next.seq)?;
+        if free.is_some() {
+            self.store(FREED, 0)?;
+        }
         self.header = next;
         Ok(())
     }
@@ -499,7 +508,14 @@ impl Core {
             .collect();
         pages.sort_unstable();
         pages.dedup();
-        for (page, node) in txn.dirty {
+        if let Some(healing) = &mut self.healing {
+            pages.iter().for_each(|page| healing.wrote(*page));
+        }
+        for (page, mut node) in txn.dirty {
+            if self.lost.before(node.ver).is_some() {
+                // For the walk, which would have it written once more.
+                Arc::make_mut(&mut node).ver = version;
+            }
             self.cache.insert(page, node);
         }
         for page in &txn.freed {
@@ -517,9 +533,6 @@ impl Core {
         self.skip_own_news()?;
         self.publish_free()?;
         self.space.set_version(version);
-        if txn.heals {
-            self.store(CRASHED, 0)?;
-        }
         self.store(CURRENT, version)?;
         self.store(WRITING, 0)
     }

@@ -11,6 +11,7 @@ use crate::cache::Cache;
 use crate::error::{Error, Result};
 use crate::freemap::FreeMap;
 use crate::header::Header;
+use crate::heal::Healing;
 use crate::lost::Lost;
 use crate::page::{Image, Node, NodeRef, PageType, Stamp};
 use crate::readers::{Held, Keep};
@@ -104,8 +105,6 @@ pub(crate) struct Txn {
     /// The number of open savepoints when a change failed half way. Only going back before it
     /// helps.
     pub(crate) broken: Option<usize>,
-    /// It writes pages of lost versions again: see [`Core::heal`].
-    pub(crate) heals: bool,
     /// The slots that it has written; none before a header has prepared for them: see
     /// [`crate::rounds`].
     pub(crate) rounds: Option<u32>,
@@ -130,7 +129,6 @@ impl Txn {
             look_for_space_at: 0,
             touched: 0,
             broken: None,
-            heals: false,
             rounds: None,
         }
     }
@@ -147,8 +145,8 @@ pub(crate) struct Core {
     pub(crate) header: Header,
     /// Versions that never happened. Pages that one of them wrote last are stripped.
     pub(crate) lost: Lost,
-    /// The pages of these that the last walk has found: see [`Core::heal`].
-    pub(crate) of_lost: Vec<u32>,
+    /// The walk that frees what a crash has left, once it has begun.
+    pub(crate) healing: Option<Box<Healing>>,
     /// Headers with new marks that this handle has written since it moved the floor.
     pub(crate) marked_by: u64,
     /// False while the newest header may not have reached the disk.
@@ -286,9 +284,17 @@ impl Core {
             Some(pages) if epoch == self.epoch => {
                 for page in pages {
                     self.cache.remove(page);
+                    if let Some(healing) = &mut self.healing {
+                        healing.wrote(page);
+                    }
                 }
             }
-            _ => self.cache.clear(),
+            _ => {
+                self.cache.clear();
+                if let Some(healing) = &mut self.healing {
+                    healing.begin_again();
+                }
+            }
         }
         self.ring = head;
         self.epoch = epoch;

@@ -482,8 +482,9 @@ impl Db {
         self.core.version_at(time).map(Version)
     }
 
-    /// Finds unreachable pages from crashes and frees them. Reads everything, and needs a database
-    /// without readers and transactions (`Busy`). Returns their number.
+    /// Finds unreachable pages from crashes and frees them at once. Transactions do so in steps. Reads
+    /// everything, and needs a database without readers, transactions and history (`Busy`). Returns
+    /// their number.
     pub fn reclaim(&mut self) -> Result<u32> {
         self.core.reclaim()
     }

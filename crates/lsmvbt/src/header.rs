@@ -23,7 +23,10 @@
 //! | 112 | 4 each | marked regions |
 //! | then | 5 each | for each span: the valid copy of its map (0, 1; 2: no page of it is free), and its CRC |
 //! | then | 16 each | for each range of lost versions: the last version before it, and its last one |
+//! | 4088 | 4 | lives of the database that have ended since all of it was healed; 0: nothing is left to heal. See [`crate::heal`] |
 //! | 4092 | 4 | CRC-32C of bytes 0 to 4,091 |
+//!
+//! Earlier releases write a 0 at offset 4088.
 //!
 //! Format 1 had the digit 1 in both places, regions of 64 pages, and the marked regions at offset
 //! 96; nothing was reserved or lost. Format 2 had a 0 at offset 108. Format 3 had no page of meta
@@ -55,11 +58,12 @@ pub(crate) const MAX_MARKS: usize = 256;
 /// The start of the lists, and of those of format 1.
 const LISTS: usize = 112;
 const LISTS_1: usize = 96;
+const UNHEALED: usize = PAGE_SIZE - 8;
 const CHECKSUM: usize = PAGE_SIZE - 4;
 /// Spans that fit: 59 GiB. See [`crate::freemap::MAX_PAGES`].
 pub(crate) const MAX_SPANS: usize = 479;
 const ALL: u32 = u32::MAX;
-const _: () = assert!(LISTS + 4 * MAX_MARKS + 5 * MAX_SPANS + 16 * MAX_LOST <= CHECKSUM);
+const _: () = assert!(LISTS + 4 * MAX_MARKS + 5 * MAX_SPANS + 16 * MAX_LOST <= UNHEALED);
 
 /// True for the first bytes of a database that this crate can open.
 pub(crate) fn is_magic(bytes: &[u8]) -> bool {
@@ -110,6 +114,8 @@ pub(crate) struct Header {
     /// Pages of a region.
     pub(crate) region: u32,
     pub(crate) reserved: u64,
+    /// Lives of the database that have ended since all of it was healed.
+    pub(crate) unhealed: u32,
     pub(crate) lost: Lost,
     pub(crate) marks: Marks,
     pub(crate) maps: Vec<MapRef>,
@@ -146,6 +152,13 @@ impl Header {
         self.history > 0 || self.history_seconds > 0
     }
 
+    /// Lives of the database that have ended since all of it was healed. Earlier releases count none;
+    /// ranges of lost versions stay until a walk is over, unless a history needs them.
+    pub(crate) fn lives_unhealed(&self) -> u64 {
+        let is_open = !self.lost.ranges().is_empty() && !self.has_history();
+        u64::from(self.unhealed.max(u32::from(is_open)))
+    }
+
     /// True if recovery looks at this page.
     pub(crate) fn marks(&self, page: u32) -> bool {
         match &self.marks {
@@ -175,7 +188,7 @@ impl Header {
             Marks::Some(set) => set.len(),
         };
         let lost = self.lost.ranges();
-        if LISTS + 4 * listed + 5 * self.maps.len() + 16 * lost.len() > CHECKSUM {
+        if LISTS + 4 * listed + 5 * self.maps.len() + 16 * lost.len() > UNHEALED {
             return Err(Error::TooBig("the file, or the list of marked regions"));
         }
         let numbers = [self.hwm, self.region, self.slot_start, self.slot_pages];
@@ -186,6 +199,7 @@ impl Header {
         set_u64(&mut image[..], 96, self.reserved);
         set_u32(&mut image[..], 104, lost.len() as u32);
         set_u32(&mut image[..], 108, self.history_seconds);
+        set_u32(&mut image[..], UNHEALED, self.unhealed);
         let mut at = LISTS;
         match &self.marks {
             Marks::All => set_u32(&mut image[..], 88, ALL),
@@ -254,6 +268,12 @@ impl Header {
             is_newest_format,
             region,
             reserved: if is_first { 0 } else { u64_at(image, 96) },
+            // The lists of format 1 may reach there.
+            unhealed: if is_newest_format {
+                u32_at(image, UNHEALED)
+            } else {
+                0
+            },
             lost,
             marks,
             maps,
@@ -314,6 +334,7 @@ mod tests {
             is_newest_format: true,
             region: 8,
             reserved: 77,
+            unhealed: 78,
             lost: Lost::from_ranges((0..MAX_LOST as u64).map(|i| (3 * i, 3 * i + 2)).collect())
                 .unwrap(),
             marks: Marks::Some((0..MAX_MARKS as u32).collect()),

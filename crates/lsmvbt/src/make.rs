@@ -87,6 +87,7 @@ pub(crate) fn blank_header(salt: u64) -> Header {
         is_newest_format: true,
         region: 1,
         reserved: 0,
+        unhealed: 0,
         lost: Default::default(),
         marks: Marks::Some(Default::default()),
         maps: Vec::new(),

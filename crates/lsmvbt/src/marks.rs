@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use crate::core::Core;
 use crate::error::Result;
 use crate::header::{Header, MAX_MARKS, Marks};
-use crate::shared::{DURABLE, LOST_AFTER, LOST_TO};
+use crate::shared::{DURABLE, FREED, LOST_AFTER, LOST_TO};
 
 /// The time at which a header must be durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,9 @@ impl Core {
         // A header that reserves nothing is flushed before the pages that it marks.
         let may_stand = version <= reserved || (reserved == 0 && marked);
         let for_long = version + RESERVED / 4 <= reserved || reserved == 0;
-        if marked && may_stand && for_long {
+        // The free map has what a walk has freed.
+        let has_healed = self.load(FREED)? != 0;
+        if marked && may_stand && for_long && !has_healed {
             // Its writer may have died before it flushed it.
             return self.flush_what_was_found();
         }
@@ -74,7 +76,8 @@ impl Core {
         header.reserved = if strict { 0 } else { version + RESERVED };
         // Slots may need no new mark for long. The free map must become durable in some header.
         let renews = self.double && marked && may_stand;
-        match self.more_marks(pages, may_stand).filter(|_| !renews) {
+        let more = self.more_marks(pages, may_stand);
+        match more.filter(|_| !renews && !has_healed) {
             Some((region, marks)) => {
                 (header.region, header.marks) = (region, marks);
                 self.write_header(header, None)?;

@@ -25,9 +25,8 @@ use crate::header::{Header, Marks, is_magic, newer_format};
 use crate::make::blank_header;
 use crate::page::{self, Image, PageType, Stamp, u64_at};
 use crate::shared::{
-    self, AGAIN, CRASHED, CURRENT, DURABLE, EPOCH, FREE_SEQ, HEADER_DURABLE, HEADER_SEQ,
-    HEAL_TRIES, HWM, NEXT, ONLY_READ, POISON, READY, SETTLED, SLOT, SLOT_COMMITS, SLOT_LARGEST,
-    WRITING,
+    self, AGAIN, CURRENT, DURABLE, EPOCH, FREE_SEQ, FREED, HEADER_DURABLE, HEADER_SEQ, HWM, NEXT,
+    ONLY_READ, POISON, READY, SETTLED, SLOT, SLOT_COMMITS, SLOT_LARGEST, UNHEALED, WRITING,
 };
 use crate::slots::Slots;
 use crate::storage::{Lock, LockMode, READERS, Storage};
@@ -83,7 +82,7 @@ impl Core {
             stats: Stats::default(),
             header: blank_header(0),
             lost: Default::default(),
-            of_lost: Vec::new(),
+            healing: None,
             marked_by: 0,
             header_flushed: false,
             slots_may_have_moved: false,
@@ -179,7 +178,8 @@ impl Core {
             DURABLE,
             CURRENT,
             HWM,
-            CRASHED,
+            UNHEALED,
+            FREED,
             HEADER_DURABLE,
             ONLY_READ,
             SLOT_COMMITS,
@@ -201,6 +201,7 @@ impl Core {
             header => header?,
         };
         self.salt = self.header.salt;
+        self.store(UNHEALED, self.header.lives_unhealed())?;
         let clean = self.header.marks.is_empty();
         if clean {
             let floor = self.header.floor;
@@ -343,7 +344,9 @@ impl Core {
 
     /// Recovers. `published`: a version that is known to be whole, 0 if none is known.
     fn recover(&mut self, published: u64) -> Result<()> {
-        self.store(CRASHED, HEAL_TRIES)?;
+        self.store(UNHEALED, self.load(UNHEALED)? + 1)?;
+        self.store(FREED, 0)?;
+        self.healing = None;
         let again = self.load(AGAIN)? != 0;
         if again {
             self.write_header_again()?;

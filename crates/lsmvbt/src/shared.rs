@@ -21,10 +21,11 @@
 //! | 16-20 | read marks: the oldest version read under each; 0 if unused |
 //! | 24-28 | the newest version read under each |
 //! | 29-30 | versions that the open has found lost: the last one before them, and their last one; 0: none |
-//! | 31 | after a crash, until its remains are gone: how often a transaction may still try to read all pages; 4: one has, and some are still to be written again |
+//! | 31 | lives of the database that have ended since all of it was healed, this one if a writer has died in it included; 0: nothing is left to heal, see [`crate::heal`] |
 //! | 32 | 1 once a handle has opened it that may only read: see [`crate::close`] |
 //! | 33 | commits of `double` since the size of its slots was last considered |
 //! | 34 | pages of a slot that the largest of these took |
+//! | 35 | 1 if a walk has freed pages, until a header has them in its free map: see [`crate::heal`] |
 //! | 64-511 | free bitmap, a bit a page: includes pages freed since the newest durable commit, so use it after a flush |
 //! | 512-2559 | ring of pages written, for other handles' caches |
 //! | 2560- | free bitmap of page 28672 on |
@@ -57,14 +58,11 @@ pub(crate) const MARK_LOW: usize = 16;
 pub(crate) const MARK_HIGH: usize = 24;
 pub(crate) const LOST_AFTER: usize = 29;
 pub(crate) const LOST_TO: usize = 30;
-pub(crate) const CRASHED: usize = 31;
-/// The first value of [`CRASHED`].
-pub(crate) const HEAL_TRIES: u64 = 3;
-/// Its value once a transaction has read all pages. Some are still to be written again.
-pub(crate) const HEAL_WALKED: u64 = HEAL_TRIES + 1;
+pub(crate) const UNHEALED: usize = 31;
 pub(crate) const ONLY_READ: usize = 32;
 pub(crate) const SLOT_COMMITS: usize = 33;
 pub(crate) const SLOT_LARGEST: usize = 34;
+pub(crate) const FREED: usize = 35;
 /// The start of the free bitmap, its first words, and the place where it goes on.
 const FREE: usize = 64;
 const FREE_WORDS: usize = 448;

@@ -355,6 +355,9 @@ impl Core {
             self.write_header(header, Some(&free))?;
         }
         self.flush_storage()?;
+        if let (Some(healing), Some(txn)) = (&mut self.healing, &self.txn) {
+            txn.spilled.keys().for_each(|page| healing.wrote(*page));
+        }
         self.store(EPOCH, self.load(EPOCH)? + 1)?;
         self.cache.clear();
         self.skip_own_news()

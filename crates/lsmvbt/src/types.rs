@@ -120,7 +120,9 @@ pub struct Options {
     pub cache_pages: usize,
     /// Pages at most that recovery must read, unless one transaction wrote more. Of a file with no
     /// more pages, soon all are marked, and a commit costs its own pages. In a larger one, a commit
-    /// whose page is anywhere writes a page of the header as well.
+    /// whose page is anywhere writes a page of the header as well. After a crash, the first
+    /// transaction finds all pages that nothing leads to any more. In a larger file, each transaction
+    /// looks at some pages.
     pub recovery_pages: u32,
     /// A commit flushes at least this long after the first one of [`Durability::Later`] that no flush
     /// has followed. So a power cut takes back no more than this time of a handle that goes on

@@ -1,7 +1,7 @@
 //! Power cuts and kills at random moments, with reordering, drops and tears, and crashes in
 //! recovery.
 
-use lsmvbt::{Db, Error, MemoryFile, Options, PowerCut, Result, Torn};
+use lsmvbt::{Db, Error, MemoryFile, Options, PowerCut, Result, Torn, Version};
 
 use crate::drive::{Model, Seen, durability, random_options, read_all, transaction};
 use crate::random::{Random, Seed, number, seeds};
@@ -19,6 +19,8 @@ struct Tally {
     written_back: u64,
     failed_flushes: u64,
     evictions: u64,
+    /// Versions of a history that were read.
+    kept: u64,
 }
 
 /// The handles that have the database open.
@@ -31,11 +33,24 @@ enum Handles {
     TwoThatDiffer,
 }
 
+/// How a database is healed after a crash.
+#[derive(Clone, Copy, PartialEq)]
+enum Healing {
+    /// By the first transaction, where the options say so.
+    Any,
+    /// In small steps, next to a history that comes and goes.
+    InSteps,
+}
+
 struct Run {
     random: Random,
     file: MemoryFile,
     torn: Torn,
     handles: Handles,
+    healing: Healing,
+    /// Versions of a history that may still be there, and the newest one that no crash takes back.
+    kept: Vec<(Version, Model)>,
+    sure: Version,
     /// States that a power cut may leave: the newest durable one, and the later ones.
     candidates: Vec<Model>,
     /// How many of the newest of them may be there: fewer where only processes have died.
@@ -52,7 +67,11 @@ struct Run {
 impl Run {
     fn options(&mut self) -> Options {
         let torn = self.torn();
-        random_options(&mut self.random, torn)
+        let mut options = random_options(&mut self.random, torn);
+        if self.healing == Healing::InSteps {
+            options.recovery_pages = *self.random.pick(&[2, 8, 16, 64]);
+        }
+        options
     }
 
     fn torn(&mut self) -> Torn {
@@ -88,6 +107,9 @@ impl Run {
                     let torn = self.torn();
                     db.set_torn(torn)?;
                 }
+            }
+            if self.healing == Healing::InSteps {
+                self.look_back(&mut db)?;
             }
             if self.random.chance(15) {
                 seen.push(Seen::new(db.snapshot()?, self.model.clone()));
@@ -136,6 +158,31 @@ impl Run {
         }
     }
 
+    /// Reads a version of the history, or changes its length.
+    fn look_back(&mut self, db: &mut Db) -> Result<()> {
+        if self.random.chance(5) {
+            let versions = *self.random.pick(&[0, 0, 3, 20, u64::MAX]);
+            db.set_history(versions)?;
+        }
+        if self.kept.is_empty() || !self.random.chance(20) {
+            return Ok(());
+        }
+        let at = self.random.below(self.kept.len() as u64) as usize;
+        let (version, model) = &self.kept[at];
+        match db.snapshot_at(*version) {
+            Ok(view) => {
+                self.tally.kept += 1;
+                assert_eq!(read_all(db, view.version())?, *model, "{version:?}");
+                Ok(())
+            }
+            Err(Error::NoSuchVersion { .. }) => {
+                self.kept.swap_remove(at);
+                Ok(())
+            }
+            Err(e) => Err(e),
+        }
+    }
+
     /// One transaction.
     fn step(&mut self, db: &mut Db, flush: u64, operations: &mut u64) -> Result<()> {
         let next = transaction(db, &self.model, &mut self.random, self.range, operations)?;
@@ -159,8 +206,11 @@ impl Run {
             self.tally.written_back += 1;
             return Ok(());
         }
-        db.commit(durability)?;
+        let version = db.commit(durability)?;
         self.committing = false;
+        if self.healing == Healing::InSteps {
+            self.kept.push((version, next.clone()));
+        }
         self.model = next;
         self.tally.commits += 1;
         Ok(())
@@ -186,6 +236,7 @@ impl Run {
     fn settle(&mut self, db: &mut Db) -> Result<()> {
         let status = db.status()?;
         if status.durable == status.current {
+            self.sure = status.current;
             self.candidates = vec![self.model.clone()];
         }
         Ok(())
@@ -212,6 +263,7 @@ impl Run {
     /// Kills the machine or the processes.
     fn crash(&mut self) {
         self.tally.crashes += 1;
+        self.kept.retain(|(version, _)| *version <= self.sure);
         let committing = std::mem::take(&mut self.committing);
         let found = std::mem::take(&mut self.found);
         self.file.fail_syncs(false);
@@ -284,7 +336,7 @@ impl Run {
     }
 }
 
-fn run(seed: u64, torn: Torn, handles: Handles) -> Tally {
+fn run(seed: u64, torn: Torn, handles: Handles, healing: Healing) -> Tally {
     let _told = Seed("crash", seed);
     let mut random = Random::new(seed);
     let range = *random.pick(&[40, 300]);
@@ -293,6 +345,9 @@ fn run(seed: u64, torn: Torn, handles: Handles) -> Tally {
         file: MemoryFile::new(),
         torn,
         handles,
+        healing,
+        kept: Vec::new(),
+        sure: Version(0),
         candidates: vec![Model::default()],
         model: Model::default(),
         newest: None,
@@ -325,11 +380,16 @@ fn run(seed: u64, torn: Torn, handles: Handles) -> Tally {
     run.tally
 }
 
-fn runs(torn: Torn, handles: Handles) {
+fn runs(torn: Torn, handles: Handles, healing: Healing) {
     let total = number("LSMVBT_CRASHES").unwrap_or(1500);
+    // Five kinds more, which are slower.
+    let total = match healing {
+        Healing::Any => total,
+        Healing::InSteps => total / 4,
+    };
     let mut sum = Tally::default();
     for seed in seeds((total / 7).max(1)) {
-        let tally = run(seed, torn, handles);
+        let tally = run(seed, torn, handles, healing);
         sum.crashes += tally.crashes;
         sum.power_cuts += tally.power_cuts;
         sum.in_recovery += tally.in_recovery;
@@ -339,11 +399,12 @@ fn runs(torn: Torn, handles: Handles) {
         sum.written_back += tally.written_back;
         sum.failed_flushes += tally.failed_flushes;
         sum.evictions += tally.evictions;
+        sum.kept += tally.kept;
     }
     // Found once: a clean close allowed reuse of the number of a spilled, rolled-back transaction.
     // Another time, a settled commit through a slot was undone because it has no record.
     for seed in [201_456, 661] {
-        run(seed, torn, handles);
+        run(seed, torn, handles, healing);
     }
     println!("{torn:?}: {sum:?}");
     assert!(sum.crashes > 0);
@@ -351,25 +412,38 @@ fn runs(torn: Torn, handles: Handles) {
 
 #[test]
 fn after_a_crash_a_committed_state_is_there() {
-    runs(Torn::Trust, Handles::One);
+    runs(Torn::Trust, Handles::One, Healing::Any);
 }
 
 #[test]
 fn after_a_crash_with_torn_pages_a_committed_state_is_there() {
-    runs(Torn::Double, Handles::One);
+    runs(Torn::Double, Handles::One, Healing::Any);
 }
 
 #[test]
 fn handles_that_differ_about_torn_pages_lose_nothing() {
-    runs(Torn::Trust, Handles::TwoThatDiffer);
+    runs(Torn::Trust, Handles::TwoThatDiffer, Healing::Any);
 }
 
 #[test]
 fn two_handles_that_take_turns_lose_nothing() {
-    runs(Torn::Trust, Handles::Two);
+    runs(Torn::Trust, Handles::Two, Healing::Any);
 }
 
 #[test]
 fn two_handles_that_take_turns_lose_nothing_to_torn_pages() {
-    runs(Torn::Double, Handles::Two);
+    runs(Torn::Double, Handles::Two, Healing::Any);
+}
+
+#[test]
+fn a_walk_in_steps_next_to_a_history_loses_nothing() {
+    runs(Torn::Trust, Handles::One, Healing::InSteps);
+    runs(Torn::Double, Handles::One, Healing::InSteps);
+}
+
+#[test]
+fn a_walk_in_steps_of_handles_that_take_turns_loses_nothing() {
+    runs(Torn::Trust, Handles::Two, Healing::InSteps);
+    runs(Torn::Double, Handles::Two, Healing::InSteps);
+    runs(Torn::Trust, Handles::TwoThatDiffer, Healing::InSteps);
 }

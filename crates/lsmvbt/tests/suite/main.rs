@@ -13,6 +13,7 @@ mod drive;
 mod flushes;
 mod full;
 mod headers;
+mod heal;
 mod hooks;
 mod kept;
 mod kills;
