@@ -37,10 +37,11 @@ impl Mode {
         }
     }
 
+    /// The simulated kernel has no threads, so none is asked for.
     pub fn uri(self) -> &'static CStr {
         match self {
             Mode::Stock => c"file:/db/db?vfs=unix",
-            _ => c"file:/db/db?vfs=onewrite",
+            _ => c"file:/db/db?vfs=onewrite&onewrite_background_checkpoint=off",
         }
     }
 }

@@ -142,6 +142,12 @@ impl JournalMode {
         matches!(self, JournalMode::Onewrite | JournalMode::Direct)
     }
 
+    /// Whether a thread runs the automatic checkpoints by default. Not where the frames of its passes would
+    /// not fit the log's first chunk: these modes compress, and have room.
+    pub fn usually_checkpoints_by_thread(self) -> bool {
+        self.compresses()
+    }
+
     /// The mode that a URI or the environment asks for; `None` if they name one of SQLite's own,
     /// which leaves the database to the application.
     ///

@@ -88,8 +88,10 @@ times! {
     LINGER_LOOK = ms(1000);
     /// A close waits no longer for messages of our threads to be written to SQLite's log.
     TOLD = ms(500);
-    /// `exit` waits no longer for databases that linger to be closed.
+    /// `exit` waits no longer for databases that linger to be closed, and until our threads are out of SQLite.
     AT_EXIT = ms(5000);
+    /// A close, and a checkpoint of the application, wait no longer for our thread to open its connection.
+    TO_OPEN = ms(5000);
     /// `fork` waits no longer until our threads are out of SQLite.
     AT_FORK = ms(5000);
     /// After so long without a commit, the thread that checkpoints takes the moment for a quiet one.

@@ -3,9 +3,12 @@
 //!
 //! This module has the thread's state: requests, waiters, and its end. `vfs::background` has its
 //! connection, with which SQLite's own checkpoint runs, and chooses the checkpoints for it. [`super::due`]
-//! says when. The rules are BG1 to BG15 of `docs/durability.md`.
+//! says when. The rules are BG1 to BG19 of `docs/durability.md`.
 //!
 //! The mutex is held over no call into SQLite and over no I/O.
+
+#[cfg(all(test, not(shuttle), not(loom)))]
+mod tests;
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -15,8 +18,8 @@ use serde::Serialize;
 use super::due::{Due, Fill, Pass};
 use crate::storage::process_number;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Condvar, Instant, JoinHandle, Mutex, MutexGuard, forget_finished};
-use crate::waits::{IDLE, QUIET};
+use crate::sync::{Condvar, Instant, JoinHandle, Mutex, MutexGuard, forget_finished, sleep};
+use crate::waits::{IDLE, LOOK, QUIET, TO_OPEN};
 
 /// So many commits that would have asked checkpoint by themselves after a failure. Then the next one
 /// asks again: memory, threads or files may have been short for a moment.
@@ -92,7 +95,12 @@ struct Failure {
 impl State {
     /// Whether the thread has something to do that is not left for a quiet moment.
     fn is_busy(&self) -> bool {
-        self.thread == Thread::Working || self.is_asked
+        self.thread.is_in_sqlite() || self.is_asked
+    }
+
+    /// Whether it has something to do now, or in a quiet moment.
+    fn has_pass_left(&self) -> bool {
+        self.is_asked || self.for_quiet.is_some()
     }
 
     fn ask(&mut self, pass: Pass) {
@@ -130,9 +138,18 @@ impl State {
 enum Thread {
     #[default]
     None,
-    /// It opens its connection, checkpoints, or closes its connection.
+    /// It opens its connection. An automatic extension of the application gets that, and may wait for a
+    /// lock that the application has.
+    Opens,
+    /// It checkpoints, or closes its connection.
     Working,
     Idle,
+}
+
+impl Thread {
+    fn is_in_sqlite(self) -> bool {
+        matches!(self, Thread::Opens | Thread::Working)
+    }
 }
 
 /// For `onewrite_status`.
@@ -149,7 +166,11 @@ pub struct BackgroundCounts {
 impl Background {
     /// Leaves the checkpoint of a commit to the thread. `start` starts it if there is none. `false`
     /// if there can be none: then the caller checkpoints.
-    pub fn leave(&self, fill: Fill, start: impl FnOnce() -> Option<JoinHandle<()>>) -> bool {
+    pub fn leave(
+        &self,
+        fill: Fill,
+        start: impl FnOnce() -> Result<JoinHandle<()>, String>,
+    ) -> bool {
         let mut state = self.state();
         if state.spares() {
             return false;
@@ -161,7 +182,7 @@ impl Background {
         let had_work = state.for_quiet.is_some() || state.is_asked;
         match due {
             Due::Later => return true,
-            // The pass that is under way comes to its end first.
+            // Not while a pass is under way.
             Due::Now if !state.is_busy() => {
                 if fill.catches_up(state.last) {
                     self.writers_wait.store(true, Ordering::Relaxed);
@@ -171,7 +192,7 @@ impl Background {
             Due::Now | Due::InQuiet => state.for_quiet = Some((Instant::now(), pass)),
         }
         match state.thread {
-            Thread::Working => true,
+            Thread::Opens | Thread::Working => true,
             // It sleeps no longer than until the next quiet moment.
             Thread::Idle if had_work && !state.is_asked => true,
             Thread::Idle => {
@@ -182,16 +203,25 @@ impl Background {
         }
     }
 
-    fn start(&self, state: &mut State, start: impl FnOnce() -> Option<JoinHandle<()>>) -> bool {
+    fn start(
+        &self,
+        state: &mut State,
+        start: impl FnOnce() -> Result<JoinHandle<()>, String>,
+    ) -> bool {
         // The thread before may not have ended altogether, and a commit waits for none of them.
-        let Some(thread) = start() else {
-            self.forget(state);
-            state.fail("no thread can be started".to_owned());
-            return false;
-        };
-        state.handles.add(thread);
-        state.thread = Thread::Working;
-        true
+        match start() {
+            Ok(thread) => {
+                state.handles.add(thread);
+                state.thread = Thread::Opens;
+                state.is_stopping = false;
+                true
+            }
+            Err(why) => {
+                self.forget(state);
+                state.fail(why);
+                false
+            }
+        }
     }
 
     /// No thread does what it was asked for.
@@ -205,10 +235,18 @@ impl Background {
 
     /// The thread's work: makes passes when it is asked, and in quiet moments, until it is stopped, or
     /// has had nothing to do for long. The error of a pass ends it.
+    ///
+    /// When it is stopped it makes the pass that is left. A commit has relied on that, and the database
+    /// may stay open in another process.
     pub fn serve(&self, mut checkpoint: impl FnMut() -> Result<(), String>) {
         let mut state = self.state();
-        while !state.is_stopping {
-            if state.is_asked && state.holds == 0 {
+        state.thread = Thread::Working;
+        loop {
+            let is_last = state.is_stopping;
+            if is_last && (state.holds > 0 || !state.has_pass_left()) {
+                break;
+            }
+            if (state.is_asked || is_last) && state.holds == 0 {
                 state.is_asked = false;
                 state.for_quiet = None;
                 state.thread = Thread::Working;
@@ -255,27 +293,38 @@ impl Background {
         self.state().fail(why);
     }
 
-    /// Waits until the thread has closed its connection and ended.
-    pub fn stop(&self) {
+    /// Waits until the thread has closed its connection and ended. `false` if it cannot open that for too
+    /// long: then it ends as soon as it has.
+    pub fn stop(&self) -> bool {
+        let end = Instant::now() + TO_OPEN;
         let mut state = self.state();
         while state.thread != Thread::None {
             state.is_stopping = true;
             self.changed.notify_all();
-            state = self.wait(state);
+            let Some(changed) = self.wait_unless_it_opens(state, end) else {
+                self.forget(&mut self.state());
+                return false;
+            };
+            state = changed;
         }
         state.is_stopping = false;
         let ended = std::mem::take(&mut state.handles);
         drop(state);
         ended.join();
+        true
     }
 
     /// Waits until the thread is not in SQLite, as it is in a checkpoint. It stays outside until as
     /// many calls have released it, or one stops it.
     pub fn hold(&self) {
+        let end = Instant::now() + TO_OPEN;
         let mut state = self.state();
         state.holds += 1;
-        while state.thread == Thread::Working {
-            state = self.wait(state);
+        while state.thread.is_in_sqlite() {
+            let Some(changed) = self.wait_unless_it_opens(state, end) else {
+                return;
+            };
+            state = changed;
         }
     }
 
@@ -283,7 +332,7 @@ impl Background {
     pub fn hold_until(&self, end: Instant) -> bool {
         let mut state = self.state();
         state.holds += 1;
-        while state.thread == Thread::Working {
+        while state.thread.is_in_sqlite() {
             let now = Instant::now();
             if now >= end {
                 return false;
@@ -292,6 +341,24 @@ impl Background {
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
         true
+    }
+
+    /// As [`Background::hold_until`], where another holder of the mutex may never release it.
+    pub fn hold_at_exit(&self, end: Instant) {
+        let mut is_held = false;
+        loop {
+            if let Ok(mut state) = self.state.try_lock() {
+                state.holds += u32::from(!is_held);
+                is_held = true;
+                if !state.thread.is_in_sqlite() {
+                    return;
+                }
+            }
+            if Instant::now() >= end {
+                return;
+            }
+            sleep(LOOK);
+        }
     }
 
     /// See [`Background::hold`].
@@ -339,9 +406,21 @@ impl Background {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let woken = self.changed.wait(state);
-        woken.unwrap_or_else(PoisonError::into_inner)
+    /// Waits for a change of the state. `None` if the thread opens its connection at `end`.
+    fn wait_unless_it_opens<'a>(
+        &self,
+        state: MutexGuard<'a, State>,
+        end: Instant,
+    ) -> Option<MutexGuard<'a, State>> {
+        if state.thread != Thread::Opens {
+            let woken = self.changed.wait(state);
+            return Some(woken.unwrap_or_else(PoisonError::into_inner));
+        }
+        let now = Instant::now();
+        (now < end).then(|| {
+            let woken = self.changed.wait_timeout(state, end - now);
+            woken.unwrap_or_else(PoisonError::into_inner).0
+        })
     }
 }
 
@@ -354,174 +433,5 @@ impl Drop for Ends<'_> {
         state.thread = Thread::None;
         self.0.forget(&mut state);
         self.0.changed.notify_all();
-    }
-}
-
-#[cfg(all(test, not(shuttle), not(loom)))]
-mod tests {
-    use super::*;
-    use crate::wal::Salts;
-    use std::sync::Arc;
-    use std::sync::atomic::AtomicU32;
-
-    const LONGEST: Duration = Duration::from_secs(600);
-
-    fn serving(
-        background: &Arc<Background>,
-        checkpoint: impl FnMut() -> Result<(), String> + Send + 'static,
-    ) -> Option<JoinHandle<()>> {
-        let its = Arc::clone(background);
-        Some(std::thread::spawn(move || {
-            let _ends = its.until_it_ends();
-            its.serve(checkpoint);
-        }))
-    }
-
-    /// A log that is due for its first pass, in its `generation`.
-    fn long(generation: u8) -> Fill {
-        Fill {
-            salts: Salts([generation; 8]),
-            frames: 1_250,
-            copied: 0,
-            threshold: 1_000,
-        }
-    }
-
-    #[test]
-    fn no_checkpoint_runs_next_to_a_hold() {
-        let background = Arc::new(Background::default());
-        let count = Arc::new(AtomicU32::new(0));
-        let its = Arc::clone(&count);
-        let checkpoint = move || {
-            its.fetch_add(1, Ordering::SeqCst);
-            Ok(())
-        };
-        assert!(background.leave(long(1), || serving(&background, checkpoint)));
-        assert!(background.await_idle(LONGEST));
-        assert_eq!(count.load(Ordering::SeqCst), 1);
-        background.hold();
-        assert!(background.leave(long(2), || unreachable!("it has a thread")));
-        assert!(!background.await_idle(Duration::from_millis(1)));
-        assert_eq!(count.load(Ordering::SeqCst), 1);
-        background.release();
-        assert!(background.await_idle(LONGEST));
-        assert_eq!(count.load(Ordering::SeqCst), 2);
-        background.stop();
-        assert!(!background.has_thread());
-    }
-
-    #[test]
-    fn a_failure_and_a_panic_end_the_thread() {
-        let background = Arc::new(Background::default());
-        let fails = || Err("the disk is full".to_owned());
-        assert!(background.leave(long(1), || serving(&background, fails)));
-        background.stop();
-        // Whether it was stopped before it began is open.
-        background.give_up("the disk is full".to_owned());
-        assert!(!background.leave(long(1), || unreachable!("it has failed")));
-        assert_eq!(
-            background.counts().failure.as_deref(),
-            Some("the disk is full")
-        );
-
-        let background = Arc::new(Background::default());
-        let panics = || panic!("on purpose");
-        assert!(background.leave(long(1), || serving(&background, panics)));
-        assert!(background.await_idle(LONGEST));
-        background.stop();
-        assert!(background.leave(long(1), || serving(&background, || Ok(()))));
-        background.stop();
-    }
-
-    /// `clone` may return EAGAIN for a moment.
-    #[test]
-    fn without_a_thread_commits_checkpoint_and_later_one_tries_again() {
-        let background = Arc::new(Background::default());
-        assert!(!background.leave(long(1), || None));
-        for _ in 0..SPARED {
-            assert!(!background.leave(long(1), || unreachable!("it is too early")));
-        }
-        assert!(!background.leave(long(1), || None));
-        assert!(background.counts().failure.is_some());
-        for _ in 0..SPARED {
-            assert!(!background.leave(long(1), || unreachable!("it is too early")));
-        }
-        assert!(background.leave(long(1), || serving(&background, || Ok(()))));
-        assert!(background.await_idle(LONGEST));
-        assert_eq!(background.counts().failure, None);
-        assert_eq!(background.counts().checkpoints, 1);
-        background.hold();
-        background.release();
-        background.stop();
-    }
-
-    #[test]
-    fn what_is_left_is_copied_in_a_quiet_moment() {
-        let background = Arc::new(Background::default());
-        let quiet = Fill {
-            frames: 1_000,
-            ..long(1)
-        };
-        assert!(background.leave(quiet, || serving(&background, || Ok(()))));
-        let begun = Instant::now();
-        while background.counts().is_busy {
-            assert!(begun.elapsed() < LONGEST, "it takes too long");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        assert_eq!(background.counts().checkpoints, 1);
-        // Once, even if the log has not restarted.
-        assert!(background.leave(quiet, || unreachable!("it has a thread")));
-        assert!(!background.counts().is_busy);
-        background.stop();
-    }
-
-    #[test]
-    fn writers_wait_for_the_pass_that_is_to_catch_up() {
-        let background = Arc::new(Background::default());
-        assert!(background.leave(long(1), || serving(&background, || Ok(()))));
-        assert!(background.await_idle(LONGEST));
-        assert!(!background.writers_wait());
-        background.hold();
-        let longer = Fill {
-            frames: 1_375,
-            copied: 1_250,
-            ..long(1)
-        };
-        assert!(background.leave(longer, || unreachable!("it has a thread")));
-        assert!(background.writers_wait());
-        background.release();
-        assert!(background.await_idle(LONGEST));
-        assert!(!background.writers_wait());
-        background.stop();
-    }
-
-    /// Its last step may take long: it is no longer in SQLite then, and has nothing of the log.
-    #[test]
-    fn no_commit_waits_for_a_thread_that_has_almost_ended() {
-        let background = Arc::new(Background::default());
-        let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
-        let its = Arc::clone(&background);
-        let slow = || {
-            Some(std::thread::spawn(move || {
-                drop(its.until_it_ends());
-                let _ = may_go_on.recv_timeout(LONGEST);
-            }))
-        };
-        assert!(background.leave(long(1), slow));
-        let begun = Instant::now();
-        while background.has_thread() {
-            assert!(begun.elapsed() < LONGEST, "it takes too long");
-            std::thread::yield_now();
-        }
-        let (left, is_left) = std::sync::mpsc::channel();
-        let its = Arc::clone(&background);
-        // Not joined if the test fails: it would wait for ever.
-        std::thread::spawn(move || {
-            let _ = left.send(its.leave(long(2), || serving(&its, || Ok(()))));
-        });
-        let found = is_left.recv_timeout(Duration::from_secs(20));
-        assert_eq!(found, Ok(true), "it has waited");
-        drop(go_on);
-        background.stop();
     }
 }

@@ -2,19 +2,19 @@
 //! `docs/durability.md`.
 //!
 //! A pass next to a steady writer leaves the frames of the commits that came meanwhile, so the log
-//! cannot restart. Each pass flushes the database. So the first pass comes a little later than the
-//! threshold, with most of the work, and a second one a little later still. Writers wait for the
-//! second, so that it leaves nothing.
+//! cannot restart. Each pass flushes the database, and copies once more the pages that every commit
+//! changes. So the first pass comes later than the threshold, with most of the work, and a second one right
+//! after it, while little is left. Writers wait for the second, so that it leaves nothing.
 
 use crate::wal::Salts;
 
-/// Next to commits, the first pass comes when the log is longer than the threshold by this part.
-const SLACK: u32 = 8;
+/// Next to commits, the first pass comes when the log is longer than the threshold by this part, and the
+/// second not before that. So a threshold has at most 1.6 passes. With SQLite's default of 1,000 frames the
+/// log's first chunk has room for that, and a slow first pass for some 100 frames.
+const SLACK: u32 = 4;
 
-/// The second pass comes when the log is longer than the threshold by this part. Two passes in 4/3
-/// thresholds are 1.5 in each. With SQLite's default of 1,000 frames the log's first chunk has room
-/// for that, and a slow first pass for some 200 frames.
-const SECOND: u32 = 3;
+/// Writers wait for any pass when the log is longer than the threshold by this part.
+const LONG: u32 = 3;
 
 /// Each further pass comes when the log has grown by this part of the threshold.
 const STEP: u32 = 8;
@@ -64,21 +64,15 @@ impl Fill {
     pub fn due(&self, last: Option<Pass>) -> Due {
         let begun = self.begun(last);
         let first = self.longer_by(self.threshold / SLACK);
-        let second = self.longer_by(self.threshold / SECOND);
-        let after = second.max(begun.saturating_add(self.step()));
-        let (in_quiet, now) = match self.of_generation(last).map_or(0, |pass| pass.number) {
-            _ if self.is_first(begun) => (self.threshold, first),
-            0 | 1 => (
-                self.longer_by(self.threshold / 4)
-                    .max(begun.saturating_add(1)),
-                after,
-            ),
-            // A quiet moment was none. A commit may come at random in the next one, too.
-            _ => (after, after),
+        let now = match self.of_generation(last).map_or(0, |pass| pass.number) {
+            _ if self.is_first(begun) => first,
+            0 | 1 => first.max(begun.saturating_add(1)),
+            // It has left something, though writers have waited.
+            _ => first.max(begun.saturating_add(self.step())),
         };
         match self.frames {
             frames if frames >= now => Due::Now,
-            frames if frames >= in_quiet => Due::InQuiet,
+            frames if frames >= self.threshold && self.is_first(begun) => Due::InQuiet,
             _ => Due::Later,
         }
     }
@@ -88,9 +82,9 @@ impl Fill {
         !self.is_first(self.begun(last))
     }
 
-    /// Whether writers wait for any pass, so that the log stays shorter than two thresholds.
+    /// Whether writers wait for any pass. Otherwise the log would soon need more space than it has.
     pub fn is_long(&self) -> bool {
-        self.frames >= self.longer_by(self.threshold / 4 * 3)
+        self.frames >= self.longer_by(self.threshold / LONG)
     }
 
     /// How far passes of this generation have come.
@@ -133,28 +127,25 @@ mod tests {
     fn the_first_pass_waits_for_a_quiet_moment_and_not_for_long() {
         assert_eq!(fill(999, 0).due(None), Due::Later);
         assert_eq!(fill(1_000, 0).due(None), Due::InQuiet);
-        assert_eq!(fill(1_124, 0).due(None), Due::InQuiet);
-        assert_eq!(fill(1_125, 0).due(None), Due::Now);
-        assert!(!fill(1_125, 0).catches_up(None));
+        assert_eq!(fill(1_249, 0).due(None), Due::InQuiet);
+        assert_eq!(fill(1_250, 0).due(None), Due::Now);
+        assert!(!fill(1_250, 0).catches_up(None));
     }
 
     /// Whether this process has made the first pass, or another one, and after one that was
     /// refused.
     #[test]
-    fn the_next_pass_comes_when_the_log_has_grown() {
-        let tried = Some(fill(1_125, 0).pass(None));
-        for (copied, last) in [(1_125, tried), (1_125, None), (0, tried)] {
-            assert_eq!(fill(1_249, copied).due(last), Due::Later);
-            assert_eq!(fill(1_250, copied).due(last), Due::InQuiet);
-            assert_eq!(fill(1_332, copied).due(last), Due::InQuiet);
-            assert_eq!(fill(1_333, copied).due(last), Due::Now);
-            assert!(fill(1_333, copied).catches_up(last));
+    fn the_second_pass_comes_at_once_and_the_next_when_the_log_has_grown() {
+        let tried = Some(fill(1_250, 0).pass(None));
+        for (copied, last) in [(1_250, tried), (1_250, None), (0, tried)] {
+            assert_eq!(fill(1_250, copied).due(last), Due::Later);
+            assert_eq!(fill(1_251, copied).due(last), Due::Now);
+            assert!(fill(1_251, copied).catches_up(last));
         }
         // A pass in a quiet moment that was none.
         let tried = Some(fill(1_000, 0).pass(None));
         assert_eq!(fill(1_249, 1_000).due(tried), Due::Later);
-        assert_eq!(fill(1_250, 1_000).due(tried), Due::InQuiet);
-        assert_eq!(fill(1_333, 1_000).due(tried), Due::Now);
+        assert_eq!(fill(1_250, 1_000).due(tried), Due::Now);
         let tried = Some(fill(1_260, 1_000).pass(tried));
         assert_eq!(fill(1_384, 1_000).due(tried), Due::Later);
         assert_eq!(fill(1_385, 1_000).due(tried), Due::Now);
@@ -168,8 +159,8 @@ mod tests {
             number: 3,
         });
         assert_eq!(fill(1_000, 0).due(tried), Due::InQuiet);
-        assert_eq!(fill(1_125, 0).due(tried), Due::Now);
-        assert!(!fill(1_125, 0).catches_up(tried));
+        assert_eq!(fill(1_250, 0).due(tried), Due::Now);
+        assert!(!fill(1_250, 0).catches_up(tried));
     }
 
     #[test]

@@ -69,6 +69,11 @@ impl Latency {
         (now - self.since).as_micros() as u64 + 1
     }
 
+    /// The number of commits.
+    pub fn commits(&self) -> u64 {
+        self.counts.iter().map(|count| count.load(Relaxed)).sum()
+    }
+
     /// The durations so far.
     pub fn durations(&self) -> Durations {
         Durations {

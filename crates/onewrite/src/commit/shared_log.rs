@@ -112,11 +112,10 @@ impl SharedLog {
         }
     }
 
-    /// Ends the thread that checkpoints. A child of fork has none.
-    pub(crate) fn stop_background(&self) {
-        if self.log.file().is_of_this_process() {
-            self.background.stop();
-        }
+    /// Ends the thread that checkpoints. A child of fork has none. `false` if it has yet to open its
+    /// connection.
+    pub(crate) fn stop_background(&self) -> bool {
+        !self.log.file().is_of_this_process() || self.background.stop()
     }
 
     /// Whether at most one of this process's connections has the log open.

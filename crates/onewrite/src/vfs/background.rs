@@ -1,6 +1,6 @@
 //! Checkpoints that no commit pays for (`onewrite_background_checkpoint`): their choice, and the
 //! connection of the thread that runs them. [`crate::checkpoint::Background`] is the thread's state.
-//! The rules are BG1 to BG15 of `docs/durability.md`.
+//! The rules are BG1 to BG19 of `docs/durability.md`.
 //!
 //! SQLite runs its automatic checkpoint inside the call that commits. It asks for the checkpoint lock,
 //! and ignores a refusal. So our VFS refuses, and the thread runs the same checkpoint (PASSIVE) on a
@@ -8,7 +8,8 @@
 
 use std::cell::RefCell;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Once, TryLockError};
 
 use super::convert;
 use super::database::Database;
@@ -16,20 +17,29 @@ use super::events::{later, teller};
 use super::ffi;
 use super::guard::Look;
 use super::header::{GUARD_BYTE, Header, READ_VERSION_AT, WAL_VERSION, guarded_by};
-use super::host::{self, Connection, Host, SqlError};
+use super::host::{self, Connection, Host, SqlError, at_exit};
 use super::settings::Settings;
+use super::thunks;
 use crate::checkpoint::Fill;
 use crate::commit::SharedLog;
 use crate::commit::group_commit::{gave_up_restart, patience_for_restart};
 use crate::log::{ErrorKind, LogError};
-use crate::mode::CheckpointPolicy;
+use crate::mode::{CheckpointPolicy, JournalMode};
 use crate::storage::{Access, without_signals};
 use crate::sync::{self, Builder, Instant, JoinHandle};
-use crate::waits::AT_FORK;
+use crate::waits::{AT_EXIT, AT_FORK, LOOK};
 
 /// A commit checkpoints by itself when the log has so many times the frames of
 /// `wal_autocheckpoint`. The thread has fallen behind then, or a reader keeps the log.
 const MOST: u32 = 4;
+
+/// A process with no more commits than this starts no thread, and none with an eighth of
+/// `wal_autocheckpoint`: it may be about to end.
+const FEW: u32 = 16;
+
+/// The most such threads in a process. Each has a stack and a connection. If more databases are busy, the
+/// commits of the others checkpoint.
+const MOST_THREADS: usize = 16;
 
 /// The one that runs a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,9 +120,19 @@ impl Database {
         self.serves(Service::Checkpoints)
     }
 
+    /// Whether the automatic checkpoints of this connection are a thread's.
+    pub fn checkpoints_by_thread(&self) -> bool {
+        let usually = || {
+            let mode = self.mode();
+            self.host.is_over_sqlites_own()
+                && mode.is_some_and(JournalMode::usually_checkpoints_by_thread)
+        };
+        self.settings.get().background.unwrap_or_else(usually)
+    }
+
     /// The log, if checkpoints of this connection may be left to a thread. A child of fork has none.
     fn log_with_background(&self) -> Option<Arc<SharedLog>> {
-        let may = self.settings.get().background
+        let may = self.checkpoints_by_thread()
             && !self.is_of_the_background()
             && !self.read_only
             && !self.snapshots.flush_nothing.get();
@@ -120,16 +140,14 @@ impl Database {
         log.file().is_of_this_process().then_some(log)
     }
 
-    /// A commit has ended. SQLite calls its hook behind it, unless a statement commits when it is reset.
+    /// A commit has ended. SQLite calls its hook behind it where a statement has run to its end.
     pub fn note_commit(&self, is_done: bool) {
-        let may_follow = || {
-            let connection = self
-                .connection
-                .get()
-                .filter(|_| self.settings.get().background);
-            !connection.is_some_and(Connection::is_reset)
-        };
-        self.has_just_committed.set(is_done && may_follow());
+        let by_thread = || is_done && self.checkpoints_by_thread();
+        let connection = self.connection.get().filter(|_| by_thread());
+        let committed = connection.map(Connection::committing);
+        self.committed_by.set(committed.flatten());
+        self.has_just_committed
+            .set(is_done && committed != Some(None));
     }
 
     /// Decides about the checkpoint that SQLite begins right behind a commit.
@@ -157,7 +175,8 @@ impl Database {
             return Checkpoint::Application;
         }
         let is_left = fill.frames < threshold.saturating_mul(MOST)
-            && (log.background.has_thread() || self.may_start_thread(&log, connection))
+            && (log.background.has_thread()
+                || is_here_to_stay(&log, threshold) && self.may_start_thread(&log, connection))
             && log.background.leave(fill, || self.start_thread(&log));
         match is_left {
             true => Checkpoint::Thread,
@@ -170,12 +189,19 @@ impl Database {
     fn may_start_thread(&self, log: &Arc<SharedLog>, connection: Connection) -> bool {
         let may = connection.uses_our_file()
             && self.remaps_by(log).is_none()
-            && self.host.allows_threads();
+            && thunks::notices_fork()
+            && !IS_EXITING.load(Ordering::Acquire)
+            && connection.allows_threads();
         host::enter(self.host);
         may
     }
 
-    fn start_thread(&self, log: &Arc<SharedLog>) -> Option<JoinHandle<()>> {
+    fn start_thread(&self, log: &Arc<SharedLog>) -> Result<JoinHandle<()>, String> {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            at_exit(hold_at_exit);
+        });
+        let place = Place::take().ok_or("the process has as many such threads as it may")?;
         let host = self.host;
         let path = self.paths.database.clone();
         let served = Served {
@@ -183,14 +209,18 @@ impl Database {
             by: Service::Checkpoints,
             settings: Settings {
                 read_durable: false,
-                background: false,
+                background: Some(false),
                 checkpoint: CheckpointPolicy::Copy,
                 ..self.settings.get()
             },
         };
-        let work = move || serve(host, &path, served);
-        let thread = Builder::new().name("onewrite".into());
-        without_signals(|| thread.spawn(work)).ok()
+        let work = move || {
+            let _place = place;
+            serve(host, &path, served);
+        };
+        let thread = Builder::new().name("onewrite-ckpt".into());
+        let started = without_signals(|| thread.spawn(work));
+        started.map_err(|e| format!("no thread can be started: {e}"))
     }
 
     /// A checkpoint that the application asks for, or recovery: waits for the one of the thread,
@@ -205,8 +235,11 @@ impl Database {
     /// connection must not be in the way. If the application has another, that is.
     pub fn before_exclusive(&self) {
         self.end_lingering();
-        if let Some(log) = self.log().filter(|log| log.is_open_once()) {
-            log.stop_background();
+        if let Some(log) = self.log().filter(|log| log.is_open_once())
+            && !log.stop_background()
+        {
+            // The thread returns into SQLite, which the application may unload.
+            thunks::stays_loaded(self.host);
         }
     }
 
@@ -214,7 +247,7 @@ impl Database {
     /// that is to copy what the one before has left, before it chooses what it reads.
     pub fn is_thread_to_catch_up(&self, log: &SharedLog) -> bool {
         log.background.writers_wait()
-            && self.settings.get().background
+            && self.checkpoints_by_thread()
             && log.file().is_of_this_process()
     }
 
@@ -246,6 +279,55 @@ impl Database {
         }
         self.log.replace(Some(Arc::clone(log)));
         Ok(Look::Settled)
+    }
+}
+
+/// A process may open the database, commit once, and close it. A thread would only be in its way.
+fn is_here_to_stay(log: &SharedLog, threshold: u32) -> bool {
+    log.latency.commits() > u64::from(FEW.min(threshold / 8))
+}
+
+/// The number of these threads.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+/// One of [`MOST_THREADS`].
+struct Place;
+
+impl Place {
+    fn take() -> Option<Place> {
+        let one_more = |threads| (threads < MOST_THREADS).then_some(threads + 1);
+        let taken = THREADS.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more);
+        // Not made where it is not taken: its drop would give one back.
+        taken.ok().map(|_| Place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        THREADS.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Whether handlers of `exit` run: no further thread begins.
+static IS_EXITING: AtomicBool = AtomicBool::new(false);
+
+/// The process exits. The handlers that follow may end what SQLite needs. So the threads are kept out
+/// of SQLite from now on. A signal handler may have called `exit`, so nothing is waited for for ever.
+extern "C" fn hold_at_exit() {
+    let end = Instant::now() + AT_EXIT;
+    IS_EXITING.store(true, Ordering::Release);
+    let logs = loop {
+        match SERVING.try_lock() {
+            Ok(logs) => break logs.clone(),
+            Err(TryLockError::Poisoned(logs)) => break logs.into_inner().clone(),
+            Err(_) if Instant::now() < end => sync::sleep(LOOK),
+            Err(_) => return,
+        }
+    };
+    for log in logs {
+        if log.file().is_of_this_process() {
+            log.background.hold_at_exit(end);
+        }
     }
 }
 
@@ -321,6 +403,7 @@ pub fn after_fork_in_child() {
         drop(serving);
         std::mem::forget(held);
     }
+    THREADS.store(0, Ordering::Release);
 }
 
 /// The thread. Forks, closes and commits wait for it, so another one writes its messages (Y5).

@@ -157,16 +157,17 @@ impl Database {
     ///
     /// Only those wait. A checkpoint that an application asks for does not wait, if it must not
     /// (PASSIVE). A checkpoint that follows a commit comes within the call that committed: nothing
-    /// came in between, and no statement is running. A pragma is a running statement.
+    /// came in between, and no statement is running. A pragma is a running statement. Where a thread
+    /// checkpoints, the statement that has committed is still there, too.
     pub fn lock_for_checkpoint(&self, flags: c_int) -> c_int {
         if let Err(e) = self.check_not_taken() {
             return self.fail(&e);
         }
+        let committed = self.committed_by.take();
         let follows_commit = self.has_just_committed.take()
-            && self
-                .connection
-                .get()
-                .is_some_and(|connection| !connection.is_running());
+            && self.connection.get().is_some_and(|connection| {
+                !connection.is_running() && committed.is_none_or(|it| connection.has_still(it))
+            });
         let whose = match follows_commit {
             true => self.whose_checkpoint(),
             false => Checkpoint::Application,

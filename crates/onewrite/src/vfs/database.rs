@@ -17,7 +17,7 @@ use super::claim::Claim;
 use super::company::WRITE_LOCK;
 use super::events::Event;
 use super::ffi;
-use super::host::{self, BusyHandler, Connection, Host};
+use super::host::{self, BusyHandler, Committed, Connection, Host};
 use super::inner::{Inner, LockLevel};
 use super::settings::Settings;
 use super::stall::Stall;
@@ -92,6 +92,8 @@ pub struct Database {
     pub held: HeldLocks,
     /// Whether it has committed, and done nothing since.
     pub has_just_committed: Cell<bool>,
+    /// The statement that has, where its checkpoint may be left to a thread.
+    pub committed_by: Cell<Option<Committed>>,
     /// The log when it last released the write lock.
     pub last_commit: Cell<Option<IndexView>>,
     /// If this is a connection of our own: for which log, and why.
@@ -166,6 +168,7 @@ impl Database {
             writer: RefCell::new(None),
             held: HeldLocks::default(),
             has_just_committed: Cell::new(false),
+            committed_by: Cell::new(None),
             last_commit: Cell::new(None),
             settings: Cell::new(
                 served

@@ -56,6 +56,12 @@ impl Host {
         }
     }
 
+    /// Whether the VFS underneath is SQLite's own. Another one may expect all calls from one thread.
+    pub fn is_over_sqlites_own(&self) -> bool {
+        let name = self.base_name().to_bytes();
+        name == b"unix" || name.starts_with(b"unix-")
+    }
+
     /// The name of the VFS underneath.
     pub fn base_name(&self) -> &CStr {
         // SAFETY: a VFS's name is a C string that lives as long as it.
@@ -222,6 +228,15 @@ pub struct Connection {
     file: *mut sqlite3_file,
 }
 
+/// The statement that has committed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Committed {
+    /// One that ends a transaction, and has written nothing itself.
+    Commit,
+    /// The address of one that has written.
+    Writer(usize),
+}
+
 /// A SQLite function that calls the application's busy handler, if there is one.
 type AskBusyHandler = unsafe extern "C" fn(*mut c_void) -> c_int;
 
@@ -295,32 +310,70 @@ impl Connection {
         self.runs(|host, statement| unsafe { (host.api.stmt_readonly)(statement) } == 0)
     }
 
-    /// Whether the statement that commits is being reset: it has returned a row (`RETURNING`), and was
-    /// not run to its end. A statement that runs to its end has no row when it commits.
-    pub fn is_reset(self) -> bool {
+    /// The statement that commits now. SQLite calls its hook (`sqlite3_wal_hook`) when a statement has run
+    /// to its end. `None` if it will not: the backup API commits without a statement. And one that is being
+    /// reset has returned a row (`RETURNING`), which a statement that runs to its end has not.
+    pub fn committing(self) -> Option<Committed> {
         // SAFETY: a statement that is alive.
-        self.runs(|host, statement| unsafe {
-            (host.api.stmt_readonly)(statement) == 0 && (host.api.data_count)(statement) > 0
-        })
+        let writes = |host: &Host, it| unsafe { (host.api.stmt_readonly)(it) } == 0;
+        match self.first_that_runs(writes) {
+            // SAFETY: as above.
+            Some(writer) if unsafe { (self.host.api.data_count)(writer) } > 0 => None,
+            Some(writer) => Some(Committed::Writer(writer.addr())),
+            None => self.is_running().then_some(Committed::Commit),
+        }
+    }
+
+    /// Whether the statement that has committed is still there. Nothing calls the hook for one that is
+    /// finalized instead of run to its end, as that of `sqlite3_blob_close`.
+    pub fn has_still(self, committed: Committed) -> bool {
+        match committed {
+            Committed::Commit => true,
+            Committed::Writer(address) => self.finds(|_, it| it.addr() == address).is_some(),
+        }
     }
 
     /// Whether such a statement is running.
     fn runs(self, is_such: impl Fn(&Host, *mut ffi::sqlite3_stmt) -> bool) -> bool {
+        self.first_that_runs(is_such).is_some()
+    }
+
+    fn first_that_runs(
+        self,
+        is_such: impl Fn(&Host, *mut ffi::sqlite3_stmt) -> bool,
+    ) -> Option<*mut ffi::sqlite3_stmt> {
+        self.finds(|host, statement| {
+            // SAFETY: a statement that is alive.
+            unsafe { (host.api.stmt_busy)(statement) != 0 && is_such(host, statement) }
+        })
+    }
+
+    /// The first such statement.
+    fn finds(
+        self,
+        is_such: impl Fn(&Host, *mut ffi::sqlite3_stmt) -> bool,
+    ) -> Option<*mut ffi::sqlite3_stmt> {
         let host = self.host;
         let mut statement = ptr::null_mut();
         loop {
             // SAFETY: the connection is alive, and its statements are not freed while SQLite is in a
             // call of this thread: it holds the connection's mutex.
-            unsafe {
-                statement = (host.api.next_stmt)(self.handle(), statement);
-                if statement.is_null() {
-                    return false;
-                }
-                if (host.api.stmt_busy)(statement) != 0 && is_such(host, statement) {
-                    return true;
-                }
+            statement = unsafe { (host.api.next_stmt)(self.handle(), statement) };
+            if statement.is_null() {
+                return None;
+            }
+            if is_such(host, statement) {
+                return Some(statement);
             }
         }
+    }
+
+    /// Whether several threads may use this SQLite. A connection with a mutex says so; without one
+    /// SQLite is asked.
+    pub fn allows_threads(self) -> bool {
+        // SAFETY: the connection is alive.
+        let has_mutex = unsafe { !(self.host.api.db_mutex)(self.handle()).is_null() };
+        has_mutex || self.host.allows_threads()
     }
 
     /// Whether a statement is running.

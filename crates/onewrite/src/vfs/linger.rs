@@ -324,7 +324,7 @@ impl Database {
             log: Arc::clone(log),
             by: Service::Lingers,
             settings: Settings {
-                background: false,
+                background: Some(false),
                 checkpoint: CheckpointPolicy::Copy,
                 linger: None,
                 stall_log: None,

@@ -46,8 +46,8 @@ pub struct Settings {
     pub checkpoint: CheckpointPolicy,
     /// `onewrite_region`; `None` is the log's own.
     pub region: Option<Region>,
-    /// `onewrite_background_checkpoint`.
-    pub background: bool,
+    /// `onewrite_background_checkpoint`; `None` leaves it to the mode.
+    pub background: Option<bool>,
     /// `onewrite_linger`.
     pub linger: Option<Linger>,
     /// `onewrite_stall_log`.
@@ -64,7 +64,7 @@ impl Default for Settings {
             read_durable: true,
             checkpoint: CheckpointPolicy::default(),
             region: None,
-            background: false,
+            background: None,
             linger: None,
             stall_log: None,
         }
@@ -297,12 +297,17 @@ pub static SETTINGS: [Setting; 16] = [
         takes: &Choice {
             words: &[
                 Word::new(
+                    "auto",
+                    None,
+                    "on in `onewrite` and `swal` with SQLite's own VFS underneath, else off",
+                ),
+                Word::new("on", Some(true), "a thread of the process does").or(ON),
+                Word::new(
                     "off",
-                    false,
-                    "the commit that reaches wal_autocheckpoint does",
+                    Some(false),
+                    "a commit that reaches `wal_autocheckpoint` does",
                 )
                 .or(OFF),
-                Word::new("on", true, "a thread of the process does").or(ON),
             ],
             get: |settings| settings.background,
             put: |settings, wanted| settings.background = wanted,
@@ -311,7 +316,11 @@ pub static SETTINGS: [Setting; 16] = [
         in_environment: true,
         shapes_log: false,
         modes: any_mode,
-        in_use: as_set,
+        in_use: |_, database| {
+            on_or_off(database.checkpoints_by_thread())
+                .to_owned()
+                .into()
+        },
     },
     Setting {
         pragma: "onewrite_linger",

@@ -10,6 +10,7 @@ mod rows;
 #[path = "../common/shim.rs"]
 mod shim;
 mod stock;
+mod unasked;
 
 use rusqlite::ffi;
 use rusqlite::{Connection, OpenFlags};
@@ -97,6 +98,7 @@ impl Watch for Counting {
     fn write(path: &Path, _offset: u64, _bytes: &[u8], call: impl Call) -> c_int {
         count(path);
         TRAP.note_write(path);
+        unasked::note_write(path);
         call()
     }
 

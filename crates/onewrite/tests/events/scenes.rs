@@ -175,6 +175,7 @@ fn own_checkpoint(path: &Path) {
     let db = made(path, "onewrite");
     sql(&db, "PRAGMA synchronous=normal");
     sql(&db, "PRAGMA wal_autocheckpoint=1");
+    sql(&db, "PRAGMA onewrite_background_checkpoint=off");
     device(Device::SlowFlush);
     sql(&db, "INSERT INTO t VALUES('slow')");
     device(Device::Good);

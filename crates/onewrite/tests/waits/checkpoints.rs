@@ -36,6 +36,7 @@ fn a_passive_checkpoint_waits_for_no_connection() {
     sql(&db, "INSERT INTO t VALUES('more')");
     passive(&mut prepared);
     assert_eq!(waits(), before);
+    sql(&db, "PRAGMA onewrite_background_checkpoint=off");
     sql(&db, "PRAGMA wal_autocheckpoint=1");
     sql(&db, "INSERT INTO t VALUES('more')");
     assert_eq!(waits(), before + 1, "one that follows a commit");
@@ -58,11 +59,13 @@ fn no_process_waits_for_what_another_one_waited_for_in_vain() {
     let mut locker = Helper::start();
     locker.lock(&companion(&path, "-shm"), "write", CHECKPOINT, 1);
     let mut writer = Helper::with(&path);
+    writer.ask("PRAGMA onewrite_background_checkpoint=off");
     writer.ask("PRAGMA wal_autocheckpoint=1");
     writer.ask("INSERT INTO t VALUES('more')");
     let status = writer.ask("PRAGMA onewrite_status");
     let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
     assert_eq!(status["group_commits"]["checkpoint_waits"], 1, "{status}");
+    sql(&db, "PRAGMA onewrite_background_checkpoint=off");
     sql(&db, "PRAGMA wal_autocheckpoint=1");
     sql(&db, "INSERT INTO t VALUES('more')");
     assert_eq!(count(&db, "checkpoint_waits"), 0);

@@ -70,6 +70,9 @@ pub unsafe extern "C" fn db_shm_lock(
                 database.tell_untold();
                 code
             }
+            // SQLite asks for it to begin to read, where another connection is just publishing a commit.
+            // It looks again when it is refused. The application would find its database locked.
+            WRITE_LOCK if database.is_of_the_background() => ffi::SQLITE_BUSY,
             WRITE_LOCK => write_lock(database, count, flags),
             CHECKPOINT_LOCK if count == 1 && flags & ffi::SQLITE_SHM_LOCK != 0 => {
                 database.lock_for_checkpoint(flags)
