@@ -156,13 +156,13 @@ fn child_of(node: &NodeRef, e: &Entry) -> Option<u32> {
 
 impl Core {
     /// The next step of the walk, if a crash has left something to heal. The caller has begun the
-    /// transaction, and changed nothing yet. What a step frees is free whatever becomes of the
+    /// transaction, and changed nothing yet. The pages that a step frees are free whatever becomes of the
     /// transaction; the pages of lost versions are written by those that commit.
     pub(crate) fn heal(&mut self) -> Result<()> {
         self.heal_by(Healing::step)
     }
 
-    /// The last step: the handle is alone, and all is durable. What it frees is in the header that it
+    /// The last step: the handle is alone, and all is durable. The freed pages are in the header that it
     /// writes next.
     pub(crate) fn heal_at_close(&mut self) -> Result<()> {
         self.heal_by(Healing::step_at_close)?;
@@ -491,8 +491,8 @@ mod tests {
         (db, chain)
     }
 
-    /// Found by reading: the walk went on over a free page in the chain of a dead entry. What came after
-    /// it stayed unused until the next crash: to collect the entry ends at that page.
+    /// Found by reading: the walk went on over a free page in the chain of a dead entry. The rest
+    /// stayed unused until the next crash: to collect the entry ends at that page.
     #[test]
     fn the_chain_of_a_dead_entry_ends_at_a_free_page() {
         let (mut db, chain) = dead_chain();

@@ -1,4 +1,4 @@
-//! What a walk over the database has reached: two bits a page.
+//! The pages that a walk over the database has reached: two bits a page.
 //!
 //! | bits | the page |
 //! | --- | --- |
@@ -18,7 +18,7 @@ const LOWER: u64 = 0x5555_5555_5555_5555;
 /// Pages to visit of each kind that are listed. The others are searched for.
 const LISTED: usize = 1024;
 
-/// What is known of a page.
+/// The state of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// Nothing leads to it.

@@ -90,7 +90,7 @@ fn lives(torn: Torn, prepare: fn(&mut Db), handles: usize) {
         let file = MemoryFile::new();
         let mut rows = filled(&file, torn, prepare);
         let mut db = open(&file, torn);
-        // What a transaction needs next to the rows, and slots.
+        // A transaction's own pages next to the rows, and slots.
         for _ in 0..20 {
             replace(&mut db, &mut rows, &mut random).unwrap();
         }
@@ -253,7 +253,7 @@ fn lives_of_one_commit_come_to_an_end_of_the_walk() {
     }
 }
 
-/// The walk goes on while others read. What they read stays.
+/// The walk goes on while others read. The rows that they read stay.
 #[test]
 fn readers_stop_no_walk_and_lose_nothing() {
     let (file, mut rows, free) = killed();
@@ -285,7 +285,7 @@ fn readers_stop_no_walk_and_lose_nothing() {
 }
 
 /// The other handle commits more pages than the ring has room for: the walk begins again, with larger
-/// steps, and comes to its end.
+/// steps, and ends.
 #[test]
 fn a_walk_that_missed_what_another_handle_wrote_begins_again() {
     let (file, mut rows, free) = killed();
