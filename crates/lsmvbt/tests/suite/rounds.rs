@@ -130,8 +130,9 @@ fn cut(file: &MemoryFile, way: u64, random: &mut Random) {
 fn recovers(file: &MemoryFile, random: &mut Random) -> u8 {
     let mut shown = None;
     for attempt in 0..4 {
-        if attempt > 0 {
-            file.kill_after(Some(1 + random.below(120)));
+        // A recovery that has been whole once writes the same bytes when it is done again.
+        if attempt > 0 || random.chance(80) {
+            file.kill_after(Some(1 + random.below(300)));
         }
         if let Ok(mut db) = try_open(file) {
             file.kill_after(None);
