@@ -17,3 +17,4 @@ mod read_only;
 mod refused;
 mod serialize;
 mod support;
+mod vacuum;

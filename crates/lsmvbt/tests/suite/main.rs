@@ -33,3 +33,4 @@ mod shared;
 mod shown;
 mod slots;
 mod times;
+mod vacuum;
