@@ -225,7 +225,7 @@ pub enum ChangeKind {
     Delete,
 }
 
-/// What a vacuum could do.
+/// The result of a vacuum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Vacuumed {
     /// Pages by which the file is shorter.
@@ -235,7 +235,7 @@ pub struct Vacuumed {
     pub held: Option<Held>,
 }
 
-/// Who keeps earlier versions.
+/// The reason why earlier versions are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
     /// The history: see [`crate::Db::set_history`].

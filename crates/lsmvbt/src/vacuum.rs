@@ -202,11 +202,11 @@ impl Core {
             Err(e) if !e.is_full() => return Err(e),
             packed => packed,
         };
-        // What is free by now.
+        // The pages that are free by now.
         self.give_back(0)?;
         let mut held = packed?;
         if held.is_none() && self.double {
-            // The slots have become small. What stood behind them can move to where they were, without
+            // The slots have become small. Pages behind them can move to where they were, without
             // making them large again.
             held = self.move_all(BATCH_SMALL)?;
             self.give_back(0)?;

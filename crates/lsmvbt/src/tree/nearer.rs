@@ -150,7 +150,7 @@ impl Core {
         Ok(None)
     }
 
-    /// Writes the long values of the leaves below the end of a path anew that stand behind `end`. Ends
+    /// Writes the long values of the leaves below the end of a path again that stand behind `end`. Ends
     /// when the parent changes, or so many pages are written.
     fn move_chains_below(&mut self, path: &mut Path, end: u32, most: u32) -> Result<Packed> {
         let depth = path.len();
@@ -181,7 +181,7 @@ impl Core {
         })
     }
 
-    /// Writes the long values of the leaf at the end of a path anew that stand behind `end`. Returns the
+    /// Writes the long values of the leaf at the end of a path again that stand behind `end`. Returns the
     /// pages written, and false if the nodes above have changed, or these are `most`, and some may be
     /// left.
     fn move_chains(&mut self, path: &mut Path, end: u32, most: u32) -> Result<(u32, bool)> {

@@ -1,4 +1,4 @@
-//! Packing: nodes and long values are written anew, to fewer pages or nearer to the file's beginning.
+//! Packing: nodes and long values are written again, to fewer pages or nearer to the file's beginning.
 //!
 //! It takes the steps of a legacy split. The live entries of some neighbors, or of one node, are copied
 //! to new nodes. The routers of the old nodes end as `killed`, and those of the new ones begin. The old
@@ -16,10 +16,10 @@ use crate::page::{CAPACITY, Ended, Entry, Node, NodeRef, PageType, cell};
 use crate::tree::edit::Path;
 use crate::types::TreeKind;
 
-/// Nodes are packed anew where that saves one of so many.
+/// Nodes are packed where that saves one of so many.
 const WORTH: usize = 8;
 
-/// The reason to write nodes anew.
+/// The reason to write nodes again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Aim {
     /// Neighbors that have room for each other need fewer pages.
@@ -137,7 +137,7 @@ impl Filling {
     }
 }
 
-/// What became of the nodes below a parent.
+/// The result below one parent.
 pub(super) struct Packed {
     pub(super) pages: u32,
     /// The parent may have changed its place, and is to be looked at again.
