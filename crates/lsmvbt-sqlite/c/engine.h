@@ -100,6 +100,17 @@ unsigned int lsmvbt_data_version(EngineDb*);
 ** error; sqlite3_free() frees it. SQLITE_NOTFOUND if no pragma has this name. */
 int lsmvbt_pragma(EngineDb*, const char *name, const char *value, char **answer);
 
+/* VACUUM, outside of a transaction. With SQLITE_ERROR it writes the reason; sqlite3_free() frees it. */
+int lsmvbt_vacuum(EngineDb*, char **reason);
+/* Pages of the file that are free. */
+unsigned int lsmvbt_free_pages(EngineDb*);
+/* PRAGMA incremental_vacuum. In a write transaction: pages by which the file could be shorter; moves
+** pages away from so many last ones, and writes the first of these. After its commit, outside of a
+** transaction: gives them back. */
+unsigned int lsmvbt_removable_pages(EngineDb*);
+int lsmvbt_vacuum_some(EngineDb*, unsigned int pages, unsigned int *end);
+int lsmvbt_vacuum_end(EngineDb*, unsigned int end);
+
 /* A row that differs between two versions. */
 typedef struct EngineChange EngineChange;
 struct EngineChange {

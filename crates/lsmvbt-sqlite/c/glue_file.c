@@ -10,6 +10,10 @@ int lsmvbt_file_write(sqlite3_file *pFile, const void *pData, int n, sqlite3_int
   return sqlite3OsWrite(pFile, pData, n, iOfst);
 }
 
+int lsmvbt_file_truncate(sqlite3_file *pFile, sqlite3_int64 nByte){
+  return sqlite3OsTruncate(pFile, nByte);
+}
+
 /* With PRAGMA fullfsync, F_FULLFSYNC where the system has it. */
 int lsmvbt_file_sync(sqlite3_file *pFile, int fullfsync){
   return sqlite3OsSync(pFile, (fullfsync ? SQLITE_SYNC_FULL : SQLITE_SYNC_NORMAL)|SQLITE_SYNC_DATAONLY);

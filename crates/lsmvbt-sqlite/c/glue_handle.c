@@ -97,16 +97,6 @@ static int glueOthersWrite(Btree *p){
   return 0;
 }
 
-/* Everything that can be refused is refused here. In phase two the others of several databases may
-** be committed already, and under a super-journal SQLite ignores the result of phase two. So with
-** other databases this one is written here, and phase two only publishes it. A crash in between can
-** leave one database committed without the other, as in SQLite's WAL mode. */
-static int glueCommitPhaseOne(Btree *p, const char *zSuperJrnl){
-  if( p->inTrans!=TRANS_WRITE ) return SQLITE_OK;
-  if( zSuperJrnl || glueOthersWrite(p) ) return lsmvbt_write(GLUE(p)->pEngine);
-  return lsmvbt_prepare(GLUE(p)->pEngine);
-}
-
 /* Saves all cursors. One that cannot be saved enters the fault state, with the reason. */
 static void glueSaveOrFault(BtShared *pBt){
   BtCursor *p;
@@ -122,9 +112,27 @@ static void glueSaveOrFault(BtShared *pBt){
   }
 }
 
+/* Everything that can be refused is refused here. In phase two the others of several databases may
+** be committed already, and under a super-journal SQLite ignores the result of phase two. So with
+** other databases this one is written here, and phase two only publishes it. A crash in between can
+** leave one database committed without the other, as in SQLite's WAL mode. */
+static int glueCommitPhaseOne(Btree *p, const char *zSuperJrnl){
+  if( p->inTrans!=TRANS_WRITE ) return SQLITE_OK;
+  if( GLUE(p)->nVacuum ){
+    int rc;
+    glueSaveOrFault(p->pBt);
+    rc = lsmvbt_vacuum_some(GLUE(p)->pEngine, GLUE(p)->nVacuum, &GLUE(p)->iVacuumEnd);
+    if( rc!=SQLITE_OK ) return rc;
+  }
+  if( zSuperJrnl || glueOthersWrite(p) ) return lsmvbt_write(GLUE(p)->pEngine);
+  return lsmvbt_prepare(GLUE(p)->pEngine);
+}
+
 /* Cursors of statements that go on reading find their places again in the committed state. */
 static int glueCommitPhaseTwo(Btree *p, int bCleanup){
+  u32 nVacuum = GLUE(p)->nVacuum;
   if( p->inTrans==TRANS_NONE ) return SQLITE_OK;
+  GLUE(p)->nVacuum = 0;
   if( p->inTrans==TRANS_WRITE ){
     int rc;
     glueSaveOrFault(p->pBt);
@@ -136,6 +144,8 @@ static int glueCommitPhaseTwo(Btree *p, int bCleanup){
     GLUE(p)->nCommit++;
   }
   glueEndTransaction(p);
+  /* The commit stands. What cannot be given back now, the next call gives back. */
+  if( nVacuum && p->inTrans==TRANS_NONE ) (void)lsmvbt_vacuum_end(GLUE(p)->pEngine, GLUE(p)->iVacuumEnd);
   return SQLITE_OK;
 }
 
@@ -185,6 +195,7 @@ static int glueRollback(Btree *p, int tripCode, int writeOnly){
     if( rc2!=SQLITE_OK ) rc = rc2;
     memcpy(GLUE(p)->aMeta, GLUE(p)->aBase, sizeof(GLUE(p)->aMeta));
   }
+  GLUE(p)->nVacuum = 0;
   glueEndTransaction(p);
   return rc;
 }
@@ -219,7 +230,7 @@ static void glueGetMeta(Btree *p, int idx, u32 *pMeta){
   if( idx==BTREE_DATA_VERSION ){
     *pMeta = lsmvbt_data_version(GLUE(p)->pEngine);
   }else{
-    *pMeta = idx==BTREE_FREE_PAGE_COUNT ? 0 : GLUE(p)->aMeta[idx];
+    *pMeta = idx==BTREE_FREE_PAGE_COUNT ? lsmvbt_free_pages(GLUE(p)->pEngine) : GLUE(p)->aMeta[idx];
   }
 }
 
@@ -270,9 +281,13 @@ static int glueSetAutoVacuum(Btree *p, int autoVacuum){
   return autoVacuum ? SQLITE_READONLY : SQLITE_OK;
 }
 
+/* SQLite calls this for each page, and gives a row for it. The commit removes them together. */
 static int glueIncrVacuum(Btree *p){
-  UNUSED_PARAMETER( p );
-  return SQLITE_DONE;
+  GlueBtree *pGlue = GLUE(p);
+  assert( p->inTrans==TRANS_WRITE );
+  if( pGlue->nVacuum>=lsmvbt_removable_pages(pGlue->pEngine) ) return SQLITE_DONE;
+  pGlue->nVacuum++;
+  return SQLITE_OK;
 }
 
 static int glueSetVersion(Btree *p, int iVersion){

@@ -30,18 +30,35 @@ SQLITE_API const void *sqlite3_errmsg16(sqlite3 *db){
 }
 #endif
 
-/* Only VACUUM in place would come here, and it is refused before. */
+/* Only stock SQLite's VACUUM in place would come here. */
 SQLITE_PRIVATE int sqlite3BtreeCopyFile(Btree *pTo, Btree *pFrom){
   if( glueOwns(pTo) || glueOwns(pFrom) ) return SQLITE_ERROR;
   return stock_sqlite3BtreeCopyFile(pTo, pFrom);
 }
 
-SQLITE_PRIVATE int sqlite3RunVacuum(char **pzErrMsg, sqlite3 *db, int iDb, sqlite3_value *pOut){
-  if( pOut==0 && glueOwns(db->aDb[iDb].pBt) ){
-    sqlite3SetString(pzErrMsg, db,
-        "VACUUM in place is not supported by this database's engine: VACUUM INTO writes a compact copy");
+/* VACUUM in place. It is refused where stock SQLite refuses it, in the same words. */
+static int glueVacuum(char **pzErrMsg, sqlite3 *db, Btree *p){
+  char *zReason = 0;
+  int rc;
+  if( db->autoCommit==0 ){
+    sqlite3SetString(pzErrMsg, db, "cannot VACUUM from within a transaction");
     return SQLITE_ERROR;
   }
+  if( db->nVdbeActive>1 || p->inTrans!=TRANS_NONE ){
+    sqlite3SetString(pzErrMsg, db, "cannot VACUUM - SQL statements in progress");
+    return SQLITE_ERROR;
+  }
+  if( (p->pBt->btsFlags & BTS_READ_ONLY)!=0 || (db->flags & SQLITE_QueryOnly)!=0 ) return SQLITE_READONLY;
+  do{
+    rc = lsmvbt_vacuum(GLUE(p)->pEngine, &zReason);
+  }while( (rc&0xFF)==SQLITE_BUSY && btreeInvokeBusyHandler(p->pBt) );
+  if( zReason ) sqlite3SetString(pzErrMsg, db, zReason);
+  sqlite3_free(zReason);
+  return (rc&0xFF)==SQLITE_BUSY ? glueBusy(p, rc) : rc;
+}
+
+SQLITE_PRIVATE int sqlite3RunVacuum(char **pzErrMsg, sqlite3 *db, int iDb, sqlite3_value *pOut){
+  if( pOut==0 && glueOwns(db->aDb[iDb].pBt) ) return glueVacuum(pzErrMsg, db, db->aDb[iDb].pBt);
   return stock_sqlite3RunVacuum(pzErrMsg, db, iDb, pOut);
 }
 

@@ -346,6 +346,49 @@ pub trait Connection: Send {
         Ok(None)
     }
 
+    /// Makes the file shorter: `VACUUM`. Outside of a transaction.
+    ///
+    /// # Errors
+    /// [`Error::Busy`]; [`Error::Refused`] with the way out; a full disk.
+    fn vacuum(&mut self) -> Result<()> {
+        Err(Error::Refused(
+            "VACUUM in place is not supported by this database's engine: VACUUM INTO writes a compact copy"
+                .to_owned(),
+        ))
+    }
+
+    /// The number of pages in the file that are free.
+    ///
+    /// # Errors
+    /// The engine's errors.
+    fn free_pages(&mut self) -> Result<u32> {
+        Ok(0)
+    }
+
+    /// Within a write transaction: pages by which [`Connection::vacuum_some`] could make the file
+    /// shorter.
+    fn removable_pages(&mut self) -> u32 {
+        0
+    }
+
+    /// Within a write transaction: moves pages away from the last `pages` pages of the file. Returns
+    /// the page at which it may end then.
+    ///
+    /// # Errors
+    /// The obstacle; the transaction must be rolled back.
+    fn vacuum_some(&mut self, pages: u32) -> Result<u32> {
+        Ok(pages)
+    }
+
+    /// After its commit, outside of a transaction: gives the pages from this one on back.
+    ///
+    /// # Errors
+    /// [`Error::Busy`]; the engine's errors. Nothing is lost.
+    fn vacuum_end(&mut self, end: u32) -> Result<()> {
+        let _ = end;
+        Ok(())
+    }
+
     /// The rows of a table that differ between two versions, which are numbers or times. Without
     /// `to`, up to the newest one.
     ///

@@ -6,6 +6,7 @@
 
 mod diff;
 mod pragmas;
+mod vacuum;
 
 use std::cmp::Ordering;
 use std::ffi::CStr;
@@ -127,6 +128,10 @@ impl Storage for Stored {
 
     fn sync(&self) -> io::Result<()> {
         self.file.sync()
+    }
+
+    fn truncate(&self, size: u64) -> io::Result<()> {
+        self.file.truncate(size)
     }
 
     fn size(&self) -> io::Result<u64> {
@@ -447,6 +452,26 @@ impl Connection for Session {
 
     fn pragma(&mut self, name: &str, value: Option<&str>) -> Result<Option<String>> {
         self.run_pragma(name, value)
+    }
+
+    fn vacuum(&mut self) -> Result<()> {
+        self.vacuum_in_place()
+    }
+
+    fn free_pages(&mut self) -> Result<u32> {
+        Ok(self.db.status().map_err(error)?.free_pages)
+    }
+
+    fn removable_pages(&mut self) -> u32 {
+        self.db.removable_pages().unwrap_or(0)
+    }
+
+    fn vacuum_some(&mut self, pages: u32) -> Result<u32> {
+        self.db.vacuum_some(pages).map_err(error)
+    }
+
+    fn vacuum_end(&mut self, end: u32) -> Result<()> {
+        self.db.vacuum_end(end).map(drop).map_err(error)
     }
 
     fn diff(&mut self, table: &str, from: &str, to: Option<&str>) -> Result<Vec<::lsmvbt::Change>> {

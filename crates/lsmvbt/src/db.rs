@@ -13,7 +13,9 @@ use crate::storage::Storage;
 use crate::tree::catalog::METAS;
 use crate::tree::edit::NewEntry;
 use crate::tree::search::Target;
-use crate::types::{Change, Durability, Options, Stats, Status, TreeId, TreeKind, Version};
+use crate::types::{
+    Change, Durability, Options, Stats, Status, TreeId, TreeKind, Vacuumed, Version,
+};
 
 /// A handle on a database: at most one write transaction, any number of snapshots.
 ///
@@ -487,6 +489,44 @@ impl Db {
     /// their number.
     pub fn reclaim(&mut self) -> Result<u32> {
         self.core.reclaim()
+    }
+
+    /// Makes the file shorter. Packs what is sparse, moves pages from the end to free ones, in
+    /// transactions of a bounded number of pages each, and gives the end back. Reads everything. Not
+    /// within a write transaction.
+    ///
+    /// Where a reader or the history keeps earlier versions, it only gives back what is free at the end,
+    /// and says so.
+    ///
+    /// # Errors
+    /// `Busy` if another handle is writing; what is done stays done. A full disk.
+    pub fn vacuum(&mut self) -> Result<Vacuumed> {
+        self.core.vacuum()
+    }
+
+    /// A part of this: within the write transaction, moves pages away from the last `most` pages of
+    /// the file, so many at most. Returns the page at which the file may end then. Moves none where a
+    /// reader or the history keeps earlier versions. The pages are free when a transaction after this
+    /// one has collected them: [`Db::vacuum_end`].
+    pub fn vacuum_some(&mut self, most: u32) -> Result<u32> {
+        self.core.changing(|core| core.move_down(most))
+    }
+
+    /// Collects what [`Db::vacuum_some`] has left, in transactions of its own, and moves what it had no
+    /// room for. Then it gives back free pages at the end of the file, from page `end` on. Returns
+    /// their number.
+    ///
+    /// # Errors
+    /// `Busy` if another handle is writing.
+    pub fn vacuum_end(&mut self, end: u32) -> Result<u32> {
+        self.core.vacuum_end(end)
+    }
+
+    /// Pages by which [`Db::vacuum_some`] and [`Db::vacuum_end`] could make the file shorter, as far as
+    /// is known without reading it. Within a write transaction.
+    pub fn removable_pages(&mut self) -> Result<u32> {
+        self.core.txn()?;
+        Ok(self.core.removable())
     }
 
     /// The current state of the database.

@@ -25,7 +25,7 @@ use crate::storage::Storage;
 use crate::types::{PAGE_SIZE, PageNo, Torn};
 
 /// Pages of a slot at least: the head, and 15 images.
-const SLOT_PAGES: u32 = 16;
+pub(crate) const SLOT_PAGES: u32 = 16;
 /// Commits after which slots become smaller that none of them needed, and how many times too large
 /// they must have been.
 const MANY: u64 = 64;
@@ -191,7 +191,7 @@ impl Core {
 
     /// Before free pages within the file are written over with what has no version: no record may be
     /// needed any more. It could name one of these pages, of a commit with `Trust`.
-    fn settle_before(&mut self, slots: Slots) -> Result<()> {
+    pub(crate) fn settle_before(&mut self, slots: Slots) -> Result<()> {
         if slots.start() >= self.space.map.hwm {
             return Ok(());
         }
@@ -200,7 +200,7 @@ impl Core {
     }
 
     /// Gives the slots another place or size.
-    fn change_slots(&mut self, slots: Slots) -> Result<()> {
+    pub(crate) fn change_slots(&mut self, slots: Slots) -> Result<()> {
         let old = Slots::of(&self.header);
         let mut next = self.space.map.clone();
         let mut free = self.base_free();
@@ -237,7 +237,7 @@ impl Core {
 
     /// Writes zeros to new slots, before a header names them: a full disk shows here, and later
     /// commits have the space.
-    fn reserve(&mut self, slots: Slots) -> Result<()> {
+    pub(crate) fn reserve(&mut self, slots: Slots) -> Result<()> {
         let zeros = room::zeros(AT_ONCE * PAGE_SIZE)?;
         let mut pages = slots.all().peekable();
         while let Some(first) = pages.next() {

@@ -169,6 +169,27 @@ impl FreeMap {
         start.unwrap_or(self.hwm)
     }
 
+    /// One past the last page in use. Fixed pages do not count.
+    pub(crate) fn used_end(&self) -> u32 {
+        let used = |page: &u32| !self.contains(*page) && !is_fixed(*page);
+        let last = (FIRST..self.hwm).rev().find(used);
+        last.map_or(FIRST, |page| page + 1)
+    }
+
+    /// The number of free pages below `end`, counted up to `most`.
+    pub(crate) fn free_below(&self, end: u32, most: u32) -> u32 {
+        let mut found = 0;
+        for (word, number) in self.bits.iter().zip(0u32..).skip(self.hint) {
+            let first = number * 64;
+            if first >= end || found >= most {
+                break;
+            }
+            let below = (end - first).min(64);
+            found += (word & (u64::MAX >> (64 - below))).count_ones();
+        }
+        found.min(most)
+    }
+
     /// Lowers the high-water mark to `hwm`; pages above it are neither free nor in use.
     pub(crate) fn truncate(&mut self, hwm: u32) {
         for p in hwm..self.hwm {

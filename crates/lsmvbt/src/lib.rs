@@ -64,6 +64,7 @@ mod tree;
 mod txn;
 mod types;
 mod unflushed;
+mod vacuum;
 
 pub use cursor::{Cursor, READABLE_BEHIND, Seek};
 pub use db::{Db, Snapshot};
@@ -76,6 +77,6 @@ pub use storage::{
 };
 pub use time::seconds_of;
 pub use types::{
-    Change, ChangeKind, Durability, Optimizations, Options, PAGE_SIZE, PageNo, Stats, Status, Torn,
-    TreeId, TreeKind, Version,
+    Change, ChangeKind, Durability, Held, Optimizations, Options, PAGE_SIZE, PageNo, Stats, Status,
+    Torn, TreeId, TreeKind, Vacuumed, Version,
 };

@@ -226,3 +226,22 @@ pub enum ChangeKind {
     /// Only the first version has it.
     Delete,
 }
+
+/// The result of a vacuum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Vacuumed {
+    /// Pages by which the file is shorter.
+    pub given_back: u32,
+    /// Earlier versions are kept, so that no page was moved: only what was free at the end of the file
+    /// was given back.
+    pub held: Option<Held>,
+}
+
+/// The reason why earlier versions are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// The history: see [`crate::Db::set_history`].
+    History,
+    /// A reader, of any process, of this version or a later one.
+    Reader(Version),
+}

@@ -26,6 +26,7 @@ unsafe extern "C" {
         size: c_int,
         offset: i64,
     ) -> c_int;
+    fn lsmvbt_file_truncate(file: *mut RawFile, size: i64) -> c_int;
     fn lsmvbt_file_sync(file: *mut RawFile, fullfsync: c_int) -> c_int;
     fn lsmvbt_file_size(file: *mut RawFile, size: *mut i64) -> c_int;
     fn lsmvbt_file_shm_map(
@@ -180,6 +181,17 @@ impl DatabaseFile {
             result("write", code)?;
         }
         Ok(())
+    }
+
+    /// Makes the file so many bytes long, which are fewer.
+    ///
+    /// # Errors
+    /// Those of the VFS.
+    pub fn truncate(&self, size: u64) -> io::Result<()> {
+        // SAFETY: the file is open.
+        result("truncate", unsafe {
+            lsmvbt_file_truncate(self.shared.file, place(size)?)
+        })
     }
 
     /// Makes what was written durable.

@@ -15,6 +15,7 @@ mod note;
 mod pragma;
 mod rows;
 pub mod sqlite;
+mod vacuum;
 
 pub use file::{DatabaseFile, VfsWrites, code_of_vfs};
 pub use handle::register;

@@ -19,3 +19,4 @@ mod read_only;
 mod refused;
 mod serialize;
 mod support;
+mod vacuum;

@@ -172,6 +172,10 @@ impl Storage for DirectFile {
         self.file.sync_data()
     }
 
+    fn truncate(&self, size: u64) -> io::Result<()> {
+        self.file.set_len(size)
+    }
+
     fn size(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
     }

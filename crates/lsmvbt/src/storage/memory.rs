@@ -50,6 +50,8 @@ struct State {
     capacity: Option<u64>,
     /// Pages that find the disk full wherever the file ends.
     refused: Option<Range<u64>>,
+    /// The file cannot become shorter.
+    keeps_its_size: bool,
     /// Seconds since 1970.
     clock: u32,
     atomic: u32,
@@ -162,6 +164,12 @@ impl MemoryFile {
         self.state().refused = pages;
     }
 
+    /// From now on the file cannot become shorter: the disk is full, and the file system copies its
+    /// own structures on write.
+    pub fn refuse_truncates(&self, refuse: bool) {
+        self.state().keeps_its_size = refuse;
+    }
+
     /// Sets the clock of all handles, in seconds since 1970. It stands until it is set again.
     pub fn set_clock(&self, seconds: u32) {
         self.state().clock = seconds;
@@ -202,6 +210,7 @@ impl MemoryFile {
             end.max(s.durable_size)
         };
         s.durable_size = s.size;
+        s.forget_behind_the_end();
     }
 
     /// Pages written and flushes done since the file was made.
@@ -285,6 +294,13 @@ impl State {
             .and_then(|w| w.last())
             .or_else(|| self.stale.get(&page))
             .or_else(|| self.durable.get(&page))
+    }
+
+    /// A page behind the end is zeros if the file grows again.
+    fn forget_behind_the_end(&mut self) {
+        let pages = self.size.div_ceil(PAGE_SIZE as u64);
+        self.durable.retain(|page, _| *page < pages);
+        self.stale.retain(|page, _| *page < pages);
     }
 
     fn alive(&self, id: u64) -> io::Result<()> {
@@ -394,7 +410,25 @@ impl Storage for Handle {
             }
         }
         s.durable_size = s.size;
+        s.forget_behind_the_end();
         s.syncs += 1;
+        s.tick(self.id)
+    }
+
+    /// To a power cut this is a write of zeros to each page, which it may keep or drop.
+    fn truncate(&self, size: u64) -> io::Result<()> {
+        let mut s = self.file.state();
+        s.alive(self.id)?;
+        s.tick(self.id)?;
+        if s.keeps_its_size {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        for page in size / PAGE_SIZE as u64..s.size.div_ceil(PAGE_SIZE as u64) {
+            let zeros = Box::new([0; PAGE_SIZE]);
+            s.pending.entry(page).or_default().push(zeros);
+            s.stale.remove(&page);
+        }
+        s.size = s.size.min(size);
         s.tick(self.id)
     }
 

@@ -55,6 +55,14 @@ pub trait Storage: Send {
     /// size.
     fn sync(&self) -> io::Result<()>;
 
+    /// Makes the file shorter: so many bytes, whole pages. Where it grows again it has zeros. Until the
+    /// next [`Storage::sync`] a power cut may undo this for some of the pages. An error leaves the
+    /// file as it was, which harms nothing.
+    fn truncate(&self, size: u64) -> io::Result<()> {
+        let _ = size;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Size of the file in bytes.
     fn size(&self) -> io::Result<u64>;
 

@@ -239,7 +239,13 @@ impl Core {
                 "the catalog, with what readers and history keep of it",
             ));
         }
+        self.move_catalog(page)
+    }
+
+    /// Moves the live entries of a catalog page to a new page; not those of the directory.
+    pub(crate) fn move_catalog(&mut self, page: u32) -> Result<()> {
         let m = self.version()?;
+        let node = self.catalog_node(page)?;
         let q = self.allocate_node(&node)?;
         let new = self.node_mut(q)?;
         for e in node.entries().iter().filter(|e| e.live()) {

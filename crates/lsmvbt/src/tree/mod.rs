@@ -13,6 +13,8 @@ pub(crate) mod check;
 pub(crate) mod collect;
 mod diff;
 pub(crate) mod edit;
+mod nearer;
+pub(crate) mod pack;
 pub(crate) mod search;
 pub(crate) mod split;
 pub(crate) mod value;

@@ -111,7 +111,7 @@ impl Core {
 
     /// A page of this transaction dies at once, but dead entries in it may own pages of earlier
     /// versions. They go on in the first new node, as far as they fit.
-    fn carry_owners(&mut self, node: &NodeRef, to: u32) -> Result<()> {
+    pub(crate) fn carry_owners(&mut self, node: &NodeRef, to: u32) -> Result<()> {
         let soft = self.soft_limit();
         let new = self.node_mut(to)?;
         for e in node.entries().iter().filter(|e| owns(e)) {

@@ -21,6 +21,8 @@ struct Tally {
     evictions: u64,
     /// Versions of a history that were read.
     kept: u64,
+    /// Pages that vacuums have given back.
+    given_back: u64,
 }
 
 /// The handles that have the database open.
@@ -62,6 +64,8 @@ struct Run {
     committing: bool,
     tally: Tally,
     range: u64,
+    /// Whether handles also give space back.
+    vacuums: bool,
 }
 
 impl Run {
@@ -124,6 +128,14 @@ impl Run {
                 seen.clear();
                 match db.reclaim() {
                     Ok(_) | Err(Error::Busy) => {}
+                    Err(e) => return Err(e),
+                }
+            }
+            if self.vacuums && self.random.chance(8) {
+                seen.clear();
+                match db.vacuum() {
+                    Ok(done) => self.tally.given_back += u64::from(done.given_back),
+                    Err(Error::Busy) => {}
                     Err(e) => return Err(e),
                 }
             }
@@ -192,6 +204,9 @@ impl Run {
         if self.random.chance(12) {
             return db.rollback();
         }
+        if self.vacuums && self.random.chance(15) {
+            db.vacuum_some(1 + self.random.below(80) as u32)?;
+        }
         self.candidates.push(next.clone());
         self.committing = true;
         let durability = durability(&mut self.random, flush);
@@ -213,6 +228,10 @@ impl Run {
         }
         self.model = next;
         self.tally.commits += 1;
+        if self.vacuums && self.random.chance(15) {
+            let end = db.pages()?.saturating_sub(self.random.below(80) as u32);
+            self.tally.given_back += u64::from(db.vacuum_end(end)?);
+        }
         Ok(())
     }
 
@@ -336,7 +355,7 @@ impl Run {
     }
 }
 
-fn run(seed: u64, torn: Torn, handles: Handles, healing: Healing) -> Tally {
+fn run(seed: u64, torn: Torn, handles: Handles, healing: Healing, vacuums: bool) -> Tally {
     let _told = Seed("crash", seed);
     let mut random = Random::new(seed);
     let range = *random.pick(&[40, 300]);
@@ -355,6 +374,7 @@ fn run(seed: u64, torn: Torn, handles: Handles, healing: Healing) -> Tally {
         committing: false,
         tally: Tally::default(),
         range,
+        vacuums,
     };
     for _ in 0..12 {
         let fuse = match run.random.below(4) {
@@ -381,15 +401,21 @@ fn run(seed: u64, torn: Torn, handles: Handles, healing: Healing) -> Tally {
 }
 
 fn runs(torn: Torn, handles: Handles, healing: Healing) {
+    runs_with(torn, handles, healing, false);
+}
+
+fn runs_with(torn: Torn, handles: Handles, healing: Healing, vacuums: bool) {
     let total = number("LSMVBT_CRASHES").unwrap_or(1500);
-    // Five kinds more, which are slower.
-    let total = match healing {
-        Healing::Any => total,
-        Healing::InSteps => total / 4,
+    // There are more kinds of these.
+    let total = match (healing, vacuums) {
+        (Healing::Any, false) => total,
+        (Healing::Any, true) => total / 3,
+        // They are slower.
+        (Healing::InSteps, _) => total / 4,
     };
     let mut sum = Tally::default();
     for seed in seeds((total / 7).max(1)) {
-        let tally = run(seed, torn, handles, healing);
+        let tally = run(seed, torn, handles, healing, vacuums);
         sum.crashes += tally.crashes;
         sum.power_cuts += tally.power_cuts;
         sum.in_recovery += tally.in_recovery;
@@ -400,14 +426,16 @@ fn runs(torn: Torn, handles: Handles, healing: Healing) {
         sum.failed_flushes += tally.failed_flushes;
         sum.evictions += tally.evictions;
         sum.kept += tally.kept;
+        sum.given_back += tally.given_back;
     }
     // Found once: a clean close allowed reuse of the number of a spilled, rolled-back transaction.
     // Another time, a settled commit through a slot was undone because it has no record.
     for seed in [201_456, 661] {
-        run(seed, torn, handles, healing);
+        run(seed, torn, handles, healing, vacuums);
     }
     println!("{torn:?}: {sum:?}");
     assert!(sum.crashes > 0);
+    assert!(!vacuums || sum.given_back > 0);
 }
 
 #[test]
@@ -446,4 +474,15 @@ fn a_walk_in_steps_of_handles_that_take_turns_loses_nothing() {
     runs(Torn::Trust, Handles::Two, Healing::InSteps);
     runs(Torn::Double, Handles::Two, Healing::InSteps);
     runs(Torn::Trust, Handles::TwoThatDiffer, Healing::InSteps);
+}
+
+#[test]
+fn handles_that_give_space_back_lose_nothing() {
+    for torn in [Torn::Trust, Torn::Double] {
+        for handles in [Handles::One, Handles::Two] {
+            runs_with(torn, handles, Healing::Any, true);
+        }
+    }
+    runs_with(Torn::Trust, Handles::TwoThatDiffer, Healing::Any, true);
+    runs_with(Torn::Double, Handles::Two, Healing::InSteps, true);
 }

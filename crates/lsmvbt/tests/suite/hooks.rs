@@ -68,6 +68,10 @@ impl Storage for Hooked {
         self.inner.sync()
     }
 
+    fn truncate(&self, size: u64) -> io::Result<()> {
+        self.inner.truncate(size)
+    }
+
     fn size(&self) -> io::Result<u64> {
         self.inner.size()
     }

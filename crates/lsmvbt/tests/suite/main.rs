@@ -35,3 +35,4 @@ mod shared;
 mod shown;
 mod slots;
 mod times;
+mod vacuum;

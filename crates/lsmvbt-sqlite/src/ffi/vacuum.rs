@@ -1,0 +1,83 @@
+//! `VACUUM` and `PRAGMA incremental_vacuum`, for the C part.
+
+use std::ffi::{CString, c_char, c_int, c_uint};
+
+use super::code;
+use super::exports::{doing, run};
+use super::handle::Handle;
+use super::sqlite;
+use crate::engine::Error;
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_vacuum(db: *mut Handle, reason: *mut *mut c_char) -> c_int {
+    // SAFETY: a connection.
+    unsafe {
+        run(db, |inner| {
+            if inner.is_new() {
+                return Ok(code::OK);
+            }
+            // It may be this connection's first look at the database.
+            inner.begin(false)?;
+            let connection = inner.opened()?;
+            connection.end_read();
+            match connection.vacuum() {
+                Ok(()) => Ok(code::OK),
+                Err(Error::Refused(why)) => {
+                    let copy = sqlite::allocated(&CString::new(why).unwrap_or_default());
+                    reason.write(copy);
+                    Ok(if copy.is_null() {
+                        code::NOMEM
+                    } else {
+                        code::ERROR
+                    })
+                }
+                Err(error) => Err(error),
+            }
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_free_pages(db: *mut Handle) -> c_uint {
+    let mut pages = 0;
+    // SAFETY: a connection.
+    unsafe {
+        doing(db, |inner| {
+            if let Some(connection) = inner.connection() {
+                pages = connection.free_pages()?;
+            }
+            Ok(())
+        });
+    }
+    pages
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_removable_pages(db: *mut Handle) -> c_uint {
+    let mut pages = 0;
+    // SAFETY: a connection.
+    unsafe {
+        doing(db, |inner| {
+            pages = inner.opened()?.removable_pages();
+            Ok(())
+        });
+    }
+    pages
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_vacuum_some(db: *mut Handle, pages: c_uint, end: *mut c_uint) -> c_int {
+    // SAFETY: a connection; `end` may be written.
+    unsafe {
+        doing(db, |inner| {
+            end.write(inner.opened()?.vacuum_some(pages)?);
+            Ok(())
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_vacuum_end(db: *mut Handle, end: c_uint) -> c_int {
+    // SAFETY: a connection.
+    unsafe { doing(db, |inner| inner.opened()?.vacuum_end(end)) }
+}
