@@ -105,11 +105,12 @@ impl Core {
     }
 
     fn change_torn(&mut self, double: bool) -> Result<()> {
-        self.catch_up_as_writer()?;
+        self.look_as_writer()?;
         if self.double == double {
             return Ok(());
         }
         if double || self.load(SETTLED)? < self.load(CURRENT)? {
+            self.write_again()?;
             self.settle_all()?;
         }
         // Otherwise the slots hold nothing but commits that the header calls settled.

@@ -48,16 +48,21 @@ impl Core {
             .map_err(giving)
     }
 
-    /// Checks and data for a handle that has just got the lock.
+    /// Checks and data for a handle that has just got the lock, and is about to write.
     pub(crate) fn catch_up_as_writer(&mut self) -> Result<()> {
+        self.look_as_writer()?;
+        self.write_again()
+    }
+
+    /// The same for one that may write nothing.
+    pub(crate) fn look_as_writer(&mut self) -> Result<()> {
         // A writer may have failed between the first check and the lock.
         self.check_poison()?;
         self.learn_torn()?;
         if self.load(WRITING)? != 0 {
             self.recover_live()?;
         }
-        self.catch_up()?;
-        self.write_again()
+        self.catch_up()
     }
 
     fn begin_locked(&mut self, from: Option<u64>) -> Result<u64> {

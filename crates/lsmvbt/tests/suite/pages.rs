@@ -188,6 +188,23 @@ fn whether_pages_may_be_torn_changes_without_a_flush_where_nothing_waits_for_one
     assert_eq!(db.stats().flushes, 0);
 }
 
+/// As `PRAGMA lsmvbt_torn` does behind each open, also of connections that only read.
+#[test]
+fn whether_pages_may_be_torn_is_told_without_a_write_after_a_clean_close() {
+    let file = MemoryFile::new();
+    for _ in 0..2 {
+        let mut db = Db::open(file.storage(), options(Torn::Double)).unwrap();
+        trees(&mut db);
+        db.close().unwrap();
+    }
+    let mut db = Db::open(file.storage(), options(Torn::Double)).unwrap();
+    db.set_torn(Torn::Trust).unwrap();
+    let stats = db.stats();
+    assert_eq!((stats.flushes, stats.header_pages_written), (0, 0));
+    db.begin_write().unwrap();
+    assert!(db.stats().header_pages_written > 0, "the first writer does");
+}
+
 #[test]
 fn double_writes_twice_and_flushes_once() {
     let mut db = Db::open(MemoryFile::new().storage(), options(Torn::Double)).unwrap();
