@@ -25,7 +25,7 @@ pub struct Waited {
     pub cpu_s: f64,
 }
 
-/// What [`Experiment::by_requests`] predicts from.
+/// The counts that [`by_requests`] predicts from.
 pub const REQUESTS: &str = "the device's writes and flushes, by the time of a plain write and of a durable one, and the \
                             transactions' processor time";
 
