@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::freemap::{FIRST, MAP_AT, SPAN};
 use crate::header::Marks;
 use crate::page::{NodeRef, PageType};
-use crate::shared::{HWM, SETTLED};
+use crate::shared::{CURRENT, DURABLE, HWM, SETTLED};
 use crate::slots::Slots;
 use crate::tree::edit::owns;
 use crate::tree::pack::Sweep;
@@ -171,6 +171,10 @@ impl Core {
     /// Collects what [`Core::move_down`] has left, moves what it had no room for, and gives the end
     /// back.
     pub(crate) fn vacuum_end(&mut self, end: u32) -> Result<u32> {
+        if self.load(DURABLE)? < self.load(CURRENT)? {
+            // A power cut could bring the old pages back, so nothing would be collected.
+            self.flush()?;
+        }
         while self.step(|core| core.move_behind(end))? > 0 {}
         self.give_back(end)
     }
@@ -333,6 +337,8 @@ impl Core {
             if self.is_free(page) || !self.has_dead_owners(page)? {
                 self.dead_pages.remove(&page);
             }
+            // A large transaction may have left many.
+            self.spill_if_needed()?;
         }
         Ok(())
     }

@@ -365,3 +365,33 @@ fn any_number_of_lost_headers_leaves_commits_at_one_flush() {
     let mut db = open(&file, Torn::Trust);
     assert_eq!(db.check().unwrap(), Vec::<String>::new());
 }
+
+/// Found by reading: the handle took its own header for another one, and said Damaged.
+#[test]
+fn a_walk_that_has_ended_knows_the_header_of_the_file() {
+    let file = MemoryFile::new();
+    filled(&file, Torn::Trust, |_| {});
+    let mut db = open(&file, Torn::Trust);
+    change(&mut db, |db| {
+        db.put_integer(TREE, 1, &value(3)).unwrap();
+    });
+    file.kill_all();
+    std::mem::forget(db);
+    let mut a = open(&file, Torn::Trust);
+    // The header has the lost versions then.
+    change(&mut a, |db| {
+        db.put_integer(TREE, 1, &value(7)).unwrap();
+    });
+    // The walk ends, and no header is written.
+    for _ in 0..500 {
+        rolled_back(&mut a);
+    }
+    // Another handle dies in a flush.
+    let mut b = open(&file, Torn::Trust);
+    file.kill_after(Some(1));
+    assert!(b.vacuum_end(u32::MAX).is_err());
+    file.kill_after(None);
+    std::mem::forget(b);
+    a.begin_write().expect("goes on");
+    a.rollback().unwrap();
+}
