@@ -108,6 +108,8 @@ pub(crate) struct Txn {
     /// The slots that it has written; none before a header has prepared for them: see
     /// [`crate::rounds`].
     pub(crate) rounds: Option<u32>,
+    /// Pages born in it were written in place, and not flushed since.
+    pub(crate) born_unflushed: bool,
 }
 
 impl Txn {
@@ -130,6 +132,7 @@ impl Txn {
             touched: 0,
             broken: None,
             rounds: None,
+            born_unflushed: false,
         }
     }
 }

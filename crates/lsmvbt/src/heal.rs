@@ -24,6 +24,7 @@
 use std::collections::BTreeSet;
 
 use crate::core::Core;
+use crate::double::SLOT_PAGES;
 use crate::error::{Error, Result};
 use crate::freemap::is_fixed;
 use crate::header::Marks;
@@ -362,11 +363,21 @@ impl Core {
             return Ok(());
         }
         healing.of_lost.retain(|page| self.is_in_use(*page));
-        let pages = healing.of_lost.iter().copied().take(WRITTEN_AGAIN);
+        let pages = healing.of_lost.iter().copied().take(self.most_again());
         for page in pages.collect::<Vec<_>>() {
             self.node_mut(page)?;
         }
         Ok(())
+    }
+
+    /// Pages of lost versions that one transaction takes. With `double` they leave room in the slot, so
+    /// that a full disk refuses no transaction for them.
+    fn most_again(&self) -> usize {
+        let slot = Slots::of(&self.header).map_or(SLOT_PAGES, Slots::pages) as usize;
+        match self.double {
+            true => WRITTEN_AGAIN.min((slot / 2).saturating_sub(1)).max(1),
+            false => WRITTEN_AGAIN,
+        }
     }
 
     // ---- all of it at once

@@ -67,10 +67,12 @@ impl Core {
             .partition(|page| txn.own.contains(page));
         for part in born.chunks(ROUND) {
             let images = self.images_of(part, stamp)?;
+            // A later step may fail, and its statement be undone.
+            self.txn()?.born_unflushed = true;
             self.spill_images(&images)?;
         }
         if old.is_empty() {
-            return self.flush_storage();
+            return self.flush_born();
         }
         self.make_room_for(old.len())?;
         for part in old.chunks(self.most_of_round()) {
@@ -78,18 +80,38 @@ impl Core {
             let next = self.next_round()?;
             self.write_round(stamp, next, &images)?;
             self.store(SLOT, u64::from(next.slot ^ 1))?;
-            self.txn()?.rounds = Some(next.number);
+            let txn = self.txn()?;
+            txn.rounds = Some(next.number);
+            txn.born_unflushed = false;
             self.spill_images(&images)?;
         }
+        Ok(())
+    }
+
+    /// Pages born in the transaction are durable before its last slot is written (MV31).
+    fn flush_born(&mut self) -> Result<()> {
+        self.flush_storage()?;
+        self.txn()?.born_unflushed = false;
         Ok(())
     }
 
     /// Before the commit of a transaction with rounds: its last slot need not be larger than a round.
     pub(crate) fn spill_the_rest(&mut self) -> Result<()> {
         let txn = self.txn()?;
-        if txn.rounds.is_none() || txn.dirty.len() <= ROUND {
+        if txn.rounds.is_none() {
             return Ok(());
         }
+        if txn.dirty.len() > ROUND {
+            self.spill_all_but_the_catalog()?;
+        }
+        match self.txn()?.born_unflushed {
+            true => self.flush_born(),
+            false => Ok(()),
+        }
+    }
+
+    fn spill_all_but_the_catalog(&mut self) -> Result<()> {
+        let txn = self.txn()?;
         let nodes = txn.dirty.iter();
         let spilled = nodes.filter(|(_, node)| node.kind != PageType::Catalog);
         let mut pages: Vec<u32> = spilled.map(|(page, _)| *page).collect();
@@ -216,6 +238,10 @@ impl Core {
                 let image = self.read_image(*page)?;
                 let mut node = Node::decode(&image, PageNo(*page), self.salt)?;
                 if node.birth <= stamp.from {
+                    // A lost version may have written it last (MV17).
+                    if let Some(before) = self.lost.before(node.ver) {
+                        node.strip(before);
+                    }
                     node.strip(stamp.from);
                     images.push((*page, node.encode(self.salt, stamp)?));
                 }

@@ -28,7 +28,7 @@ use crate::shared::{CURRENT, DURABLE, HWM, SETTLED};
 use crate::slots::Slots;
 use crate::tree::edit::owns;
 use crate::tree::pack::Sweep;
-use crate::types::{Durability, Held, PAGE_SIZE, Vacuumed, Version};
+use crate::types::{Durability, Held, PAGE_SIZE, PageNo, Vacuumed, Version};
 
 /// Pages that one transaction moves; with `double`, whose slots need as many and some more; and where
 /// there is no room for these, so that the smallest slots mostly suffice.
@@ -61,7 +61,10 @@ impl Core {
         self.release_quarantine()?;
         self.lower_slots()?;
         let end = end.max(self.space.map.used_end());
-        if end < self.space.map.hwm {
+        // After a recovery only pages behind the end of the free map may go. The record of the newest
+        // commit may name them, so it must not be needed any more.
+        let is_needed = self.header.floor < self.newest_over()?;
+        if end < self.space.map.hwm || is_needed && self.is_longer_than(end)? {
             self.lower_end(end)?;
         }
         self.cut()?;
@@ -84,6 +87,14 @@ impl Core {
         self.store(SETTLED, over)?;
         self.space.map.truncate(end);
         self.publish_free()
+    }
+
+    fn is_longer_than(&self, end: u32) -> Result<bool> {
+        let size = self
+            .storage
+            .size()
+            .map_err(Error::io("asking for the file's size"))?;
+        Ok(size > PageNo(end).offset())
     }
 
     /// Cuts the file where its last page ends. The maps of the last span stay.
@@ -382,7 +393,8 @@ impl Core {
             Ok(done)
         });
         if done.is_err() && self.txn.is_some() {
-            self.rollback()?;
+            // The first error is the one that is told.
+            let _ = self.rollback();
         }
         done
     }

@@ -15,6 +15,7 @@ mod full;
 mod headers;
 mod heal;
 mod hooks;
+mod interplay;
 mod kept;
 mod kills;
 mod labels;
