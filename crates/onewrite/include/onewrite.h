@@ -51,6 +51,7 @@ typedef struct onewrite_api {
   int (*file_control)(sqlite3 *, const char *, int, void *);
   const char *(*db_name)(sqlite3 *, int);
   sqlite3_stmt *(*next_stmt)(sqlite3 *, sqlite3_stmt *);
+  const char *(*sql)(sqlite3_stmt *);
   int (*stmt_busy)(sqlite3_stmt *);
   int (*data_count)(sqlite3_stmt *);
   int (*stmt_readonly)(sqlite3_stmt *);
@@ -99,6 +100,7 @@ static inline int onewrite_register(int make_default) {
   api.file_control = sqlite3_file_control;
   api.db_name = sqlite3_db_name;
   api.next_stmt = sqlite3_next_stmt;
+  api.sql = sqlite3_sql;
   api.stmt_busy = sqlite3_stmt_busy;
   api.data_count = sqlite3_data_count;
   api.stmt_readonly = sqlite3_stmt_readonly;

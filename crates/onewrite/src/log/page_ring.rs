@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 
 use super::Log;
 use super::memory::{FrameMemory, Remembered};
-use super::shared::Committer;
+use super::shared::{Committer, Contention};
 use crate::storage::{Make, PageWord, SharedSlots, SlotHeader, SlotLayout};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::fence;
@@ -265,6 +265,16 @@ impl Log {
         }
     }
 
+    /// Notes that this process reads what others log. A store into shared memory may end a process where its
+    /// file system is full, and waits where that is frozen. So it comes only while several processes commit,
+    /// whose stores are there anyway.
+    fn note_reader(&self, reader: Committer) {
+        let is_among_writers = self.shared.contention() == Contention::Processes;
+        if is_among_writers && !self.may_lack_space_for_ready_blocks() {
+            self.shared.note_reader(reader);
+        }
+    }
+
     /// Copies the page of a published frame from what processes share. `false` if it is not there, and
     /// then `page` may hold anything.
     pub fn read_shared(
@@ -277,7 +287,7 @@ impl Log {
         let Some(packed) = &self.packed else {
             return false;
         };
-        self.shared.note_reader(reader);
+        self.note_reader(reader);
         let found = self
             .page_ring()
             .and_then(|ring| ring.get(frame, salts, page));

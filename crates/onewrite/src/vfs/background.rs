@@ -7,7 +7,7 @@
 //! connection of its own.
 
 use std::cell::RefCell;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, TryLockError};
 
@@ -72,6 +72,8 @@ impl Drop for Held {
 #[derive(Clone)]
 pub struct Served {
     pub log: Arc<SharedLog>,
+    /// Its database. An automatic extension of the application may open others in the same thread.
+    pub database: PathBuf,
     pub by: Service,
     /// Of the application's connection for which it is opened.
     pub settings: Settings,
@@ -91,9 +93,10 @@ sync::thread_local! {
     static SERVED: RefCell<Option<Served>> = const { RefCell::new(None) };
 }
 
-/// The service of the connection that this thread opens, if it has one.
-pub fn served() -> Option<Served> {
-    SERVED.try_with(|it| it.borrow().clone()).ok().flatten()
+/// The service of the connection that this thread opens to a database, if it has one.
+pub fn served(database: &Path) -> Option<Served> {
+    let served = SERVED.try_with(|it| it.borrow().clone()).ok().flatten();
+    served.filter(|served| served.database == database)
 }
 
 /// Whether it has one.
@@ -206,6 +209,7 @@ impl Database {
         let path = self.paths.database.clone();
         let served = Served {
             log: Arc::clone(log),
+            database: path.clone(),
             by: Service::Checkpoints,
             settings: Settings {
                 read_durable: false,

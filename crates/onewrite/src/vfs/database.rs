@@ -142,7 +142,7 @@ impl Paths {
 
 impl Database {
     pub fn new(opened: Opened) -> Database {
-        let served = background::served();
+        let served = background::served(&opened.paths.database);
         Database {
             host: opened.host,
             _claim: opened.claim,

@@ -273,6 +273,7 @@ api! {
     file_control = 127 sqlite3_file_control(*mut sqlite3, *const c_char, c_int, *mut c_void) -> c_int;
     db_name = 264 sqlite3_db_name(*mut sqlite3, c_int) -> *const c_char;
     next_stmt = 152 sqlite3_next_stmt(*mut sqlite3, *mut sqlite3_stmt) -> *mut sqlite3_stmt;
+    sql = 153 sqlite3_sql(*mut sqlite3_stmt) -> *const c_char;
     stmt_busy = 184 sqlite3_stmt_busy(*mut sqlite3_stmt) -> c_int;
     data_count = 48 sqlite3_data_count(*mut sqlite3_stmt) -> c_int;
     stmt_readonly = 185 sqlite3_stmt_readonly(*mut sqlite3_stmt) -> c_int;

@@ -311,14 +311,17 @@ impl Connection {
     }
 
     /// The statement that commits now. SQLite calls its hook (`sqlite3_wal_hook`) when a statement has run
-    /// to its end. `None` if it will not: the backup API commits without a statement. And one that is being
-    /// reset has returned a row (`RETURNING`), which a statement that runs to its end has not.
+    /// to its end. `None` if it will not: the backup API commits without a statement, and a blob with one of
+    /// its own, without SQL, which is finalized. And one that is being reset has returned a row (`RETURNING`),
+    /// which a statement that runs to its end has not.
     pub fn committing(self) -> Option<Committed> {
         // SAFETY: a statement that is alive.
         let writes = |host: &Host, it| unsafe { (host.api.stmt_readonly)(it) } == 0;
         match self.first_that_runs(writes) {
             // SAFETY: as above.
             Some(writer) if unsafe { (self.host.api.data_count)(writer) } > 0 => None,
+            // SAFETY: as above.
+            Some(writer) if unsafe { (self.host.api.sql)(writer) }.is_null() => None,
             Some(writer) => Some(Committed::Writer(writer.addr())),
             None => self.is_running().then_some(Committed::Commit),
         }

@@ -322,6 +322,7 @@ impl Database {
         host::enter(self.host);
         let served = Served {
             log: Arc::clone(log),
+            database: self.paths.database.clone(),
             by: Service::Lingers,
             settings: Settings {
                 background: Some(false),

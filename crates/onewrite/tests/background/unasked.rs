@@ -5,7 +5,7 @@ use super::children::{self, printed, this_program};
 use super::{LONGEST, MODES, await_thread, calls, checkpoints, directory, frames, insert};
 use super::{open, open_in, sql, status};
 use rusqlite::{Connection, OpenFlags, ffi};
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -342,6 +342,8 @@ fn a_checkpoint_behind_a_blob_runs_at_once() {
             assert_eq!(code, ffi::SQLITE_OK);
             assert_eq!(ffi::sqlite3_blob_close(blob), ffi::SQLITE_OK);
         }
+        // It may get the address of the blob's statement.
+        let _held = db.prepare("SELECT x FROM t WHERE rowid=?1").expect("one");
         let (before, _) = calls(&path);
         let (code, all, done) = checkpoint(&db);
         assert_eq!((code, all), (ffi::SQLITE_OK, done), "{mode}");
@@ -419,4 +421,64 @@ fn exits_in_a_pass() {
     }
     println!("it is done");
     std::process::exit(0);
+}
+
+/// What an extension got from another database, in another thread than the application's.
+static OTHER: Mutex<Option<(c_int, String)>> = Mutex::new(None);
+static OTHER_PATH: OnceLock<CString> = OnceLock::new();
+
+unsafe extern "C" fn writes_another(
+    _db: *mut ffi::sqlite3,
+    _message: *mut *mut c_char,
+    _api: *const ffi::sqlite3_api_routines,
+) -> c_int {
+    static INSIDE: AtomicBool = AtomicBool::new(false);
+    if APPLICATION.get() == Some(&current().id()) || INSIDE.swap(true, Ordering::SeqCst) {
+        return ffi::SQLITE_OK;
+    }
+    let path = OTHER_PATH.get().expect("a path");
+    let flags = ffi::SQLITE_OPEN_READWRITE;
+    let mut other = std::ptr::null_mut();
+    // SAFETY: a connection that is closed.
+    let found = unsafe {
+        let opened =
+            ffi::sqlite3_open_v2(path.as_ptr(), &raw mut other, flags, c"onewrite".as_ptr());
+        let code = match opened {
+            ffi::SQLITE_OK => exec(other, c"INSERT INTO t VALUES(7)"),
+            refused => refused,
+        };
+        let why = CStr::from_ptr(ffi::sqlite3_errmsg(other));
+        let why = why.to_string_lossy().into_owned();
+        ffi::sqlite3_close(other);
+        (code, why)
+    };
+    *OTHER.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+    INSIDE.store(false, Ordering::SeqCst);
+    ffi::SQLITE_OK
+}
+
+/// The thread's own database is the only one that its connections may not write.
+#[test]
+fn an_extension_writes_another_database_in_the_thread() {
+    let (_directory, path) = directory();
+    in_a_process("unasked::has_an_extension_that_writes_another", &path);
+}
+
+#[test]
+#[ignore = "a part of another test, for a process of its own"]
+fn has_an_extension_that_writes_another() {
+    let path = database();
+    let other = path.with_extension("other");
+    let name = CString::new(other.to_str().expect("UTF-8")).expect("a path");
+    OTHER_PATH.set(name).expect("once");
+    drop(open_in(&other, "onewrite", 0));
+    let db = open_in(&path, "onewrite", 5);
+    for_each_connection(writes_another);
+    (0..30).for_each(|_| insert(&db));
+    await_thread(&db);
+    let found = OTHER.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let (code, why) = found.expect("the thread had a connection");
+    assert_eq!(code, ffi::SQLITE_OK, "{why}");
+    drop(db);
+    println!("it is done");
 }

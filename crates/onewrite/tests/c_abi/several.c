@@ -24,7 +24,7 @@ static int load(Sqlite *sqlite, const char *path) {
   if (sqlite->library == NULL) { printf("%s\n", dlerror()); return 1; }
 #define FIND(member) *(void **)&sqlite->api.member = dlsym(sqlite->library, "sqlite3_" #member)
   FIND(log); FIND(exec); FIND(free); FIND(get_autocommit); FIND(malloc64); FIND(errmsg); FIND(busy_timeout);
-  FIND(open_v2); FIND(close_v2); FIND(file_control); FIND(db_name); FIND(next_stmt); FIND(stmt_busy); FIND(data_count);
+  FIND(open_v2); FIND(close_v2); FIND(file_control); FIND(db_name); FIND(next_stmt); FIND(sql); FIND(stmt_busy); FIND(data_count);
   FIND(stmt_readonly); FIND(txn_state); FIND(uri_parameter); FIND(uri_key); FIND(filename_wal); FIND(vfs_find); FIND(vfs_register);
   FIND(db_mutex); FIND(auto_extension);
   *(void **)&initialize = dlsym(sqlite->library, "sqlite3_initialize");

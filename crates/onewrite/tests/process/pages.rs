@@ -249,3 +249,28 @@ fn frames_of_the_same_numbers_in_a_log_that_restarts_are_told_apart() {
     }
     assert!(restarts >= 9 && last > 50, "{restarts} restarts, {last}");
 }
+
+/// A store into a mapped file waits where its file system is frozen, and ends the process where btrfs is full.
+#[test]
+fn reading_what_was_read_before_changes_no_shared_memory() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let (_, db) = database(directory.path());
+    // More frames than a process remembers, and than SQLite's cache holds.
+    sql(&db, "PRAGMA cache_size=5");
+    db.execute_batch(
+        "CREATE TABLE big(k INTEGER PRIMARY KEY, v);
+         WITH RECURSIVE k(k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM k WHERE k < 4000)
+         INSERT INTO big SELECT k, zeroblob(1500) FROM k",
+    )
+    .expect("rows");
+    let read = || sql(&db, "SELECT sum(length(v)) FROM big");
+    let words = || {
+        let all = std::fs::read(directory.path().join("db-onewrite-shm"));
+        all.expect("the shared words")[..4096].to_vec()
+    };
+    read();
+    let before = words();
+    std::thread::sleep(std::time::Duration::from_millis(60));
+    read();
+    assert!(words() == before, "a reader has stored something");
+}

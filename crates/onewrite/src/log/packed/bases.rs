@@ -20,6 +20,8 @@ pub struct Bases {
     frames: HashMap<PageNo, WholeFrame, BuildHasherDefault<PageHasher>>,
     /// The last ones, the newest first.
     recent: [Option<FrameNo>; RECENT],
+    /// No frame is newer.
+    newest: FrameNo,
 }
 
 /// Page numbers are mostly consecutive. One multiplication spreads them, where the standard hash takes more
@@ -184,16 +186,31 @@ impl Bases {
         }
     }
 
+    /// Forgets frames behind the last published one. Recovery has dropped them, or they have filled a
+    /// sector behind a resealed commit: others come in their places.
+    pub fn forget_behind(&mut self, salts: Salts, last: FrameNo) {
+        if self.salts != Some(salts) || self.newest <= last {
+            return;
+        }
+        self.newest = last;
+        self.frames.retain(|_, whole| whole.frame <= last);
+        for recent in &mut self.recent {
+            *recent = recent.filter(|frame| *frame <= last);
+        }
+    }
+
     /// Forgets another generation, or what are too many.
     fn turn_to(&mut self, salts: Salts) {
         if self.salts != Some(salts) || self.frames.len() > MAX_BASES {
             self.frames.clear();
             self.recent = [None; RECENT];
+            self.newest = FrameNo(0);
             self.salts = Some(salts);
         }
     }
 
     fn note_recent(&mut self, frame: FrameNo) {
+        self.newest = self.newest.max(frame);
         self.recent.rotate_right(1);
         self.recent[0] = Some(frame);
     }

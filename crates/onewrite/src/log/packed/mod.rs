@@ -201,6 +201,7 @@ impl Packed {
         last: FrameNo,
     ) -> io::Result<bool> {
         self.end_recovery();
+        self.bases().forget_behind(salts, last);
         let mut chain = self.chain_mut();
         chain.turn_to(salts);
         chain.rewind();

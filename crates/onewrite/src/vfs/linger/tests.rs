@@ -6,10 +6,11 @@ use crate::log::{Log, OpenLog};
 use crate::mode::Layout;
 
 /// The data of a thread that checkpoints this log.
-fn served(log: &Path) -> Served {
-    let log = Log::create(&OpenLog::for_test(log), Layout::Packed).expect("a log");
+fn served(path: &Path) -> Served {
+    let log = Log::create(&OpenLog::for_test(path), Layout::Packed).expect("a log");
     Served {
         log: Arc::new(SharedLog::from(log)),
+        database: path.to_owned(),
         by: Service::Checkpoints,
         settings: Settings::default(),
     }

@@ -72,3 +72,42 @@ fn what_a_transaction_replaces_is_not_referred_to() {
         assert_eq!(other.read(&log, no, Some(2)), (Found::Page, frame.clone()));
     }
 }
+
+/// Recovery drops frames of the same generation, and others come in their places.
+#[test]
+fn a_frame_that_recovery_has_dropped_is_referred_to_by_none() {
+    for form in [Form::Packed, Form::Compressed] {
+        let processes = Process::two(form);
+        let mut log = vec![0; 4096];
+        commit(&processes[0], &mut log, 1, &[frame(4, 9, SALTS, 1)]);
+        let end = log.len();
+        // Pages 4, 5 and 3: the last one in frame 4.
+        let three = [
+            frame(4, 0, SALTS, 2),
+            frame(5, 0, SALTS, 8),
+            frame(3, 9, SALTS, 15),
+        ];
+        commit(&processes[0], &mut log, 2, &three);
+        // The other one passes them, and reads none.
+        let begun = processes[1].packed.begin(log.as_slice(), SALTS, FrameNo(4));
+        assert!(begun.expect("memory"));
+        processes[1].packed.end_transaction();
+        // They are damaged. Recovery, by any process, ends behind frame 1.
+        log[end..].fill(0);
+        // As `Writer::encode` does.
+        processes[1].memory.forget(FrameNo(2));
+        processes[1]
+            .ring
+            .as_ref()
+            .expect("a ring")
+            .forget(FrameNo(2));
+        let new = [frame(3, 9, SALTS, 22)];
+        commit(&processes[1], &mut log, 2, &new);
+        let late = Process::new(form);
+        assert_eq!(
+            late.read(&log, 2, Some(2)),
+            (Found::Page, new[0].clone()),
+            "{form:?}"
+        );
+    }
+}
