@@ -126,9 +126,11 @@ impl Database {
     /// Whether the automatic checkpoints of this connection are a thread's.
     pub fn checkpoints_by_thread(&self) -> bool {
         let usually = || {
-            let mode = self.mode();
+            let (mode, log) = (self.mode(), self.log());
+            // The mode's log may have another layout, whose frames are whole pages.
             self.host.is_over_sqlites_own()
                 && mode.is_some_and(JournalMode::usually_checkpoints_by_thread)
+                && log.is_none_or(|log| !log.geometry().layout().has_fixed_positions())
         };
         self.settings.get().background.unwrap_or_else(usually)
     }
