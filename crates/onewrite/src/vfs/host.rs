@@ -327,8 +327,8 @@ impl Connection {
         }
     }
 
-    /// Whether the statement that has committed is still there. Nothing calls the hook for one that is
-    /// finalized instead of run to its end, as that of `sqlite3_blob_close`.
+    /// Whether the statement that has committed is still there. Nothing calls the hook once it is finalized:
+    /// `INSERT OR FAIL` may have failed, and kept its first rows.
     pub fn has_still(self, committed: Committed) -> bool {
         match committed {
             Committed::Commit => true,
