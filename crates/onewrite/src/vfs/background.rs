@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, TryLockError};
 
 use super::convert;
-use super::database::Database;
+use super::database::{Database, logs_at};
 use super::events::{later, teller};
 use super::ffi;
 use super::guard::Look;
@@ -52,19 +52,19 @@ pub enum Checkpoint {
     Application,
 }
 
-/// While it is kept, the thread of this log begins no checkpoint.
-pub struct Held(Arc<SharedLog>);
+/// While it is kept, the threads of these logs begin no checkpoint.
+pub struct Held(Vec<Arc<SharedLog>>);
 
 impl Held {
-    fn new(log: Arc<SharedLog>) -> Held {
-        log.background.hold();
-        Held(log)
+    fn new(logs: Vec<Arc<SharedLog>>) -> Held {
+        logs.iter().for_each(|log| log.background.hold());
+        Held(logs)
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.0.background.release();
+        self.0.iter().for_each(|log| log.background.release());
     }
 }
 
@@ -229,12 +229,20 @@ impl Database {
         started.map_err(|e| format!("no thread can be started: {e}"))
     }
 
-    /// A checkpoint that the application asks for, or recovery: waits for the one of the thread,
-    /// which begins none while the result is kept.
+    /// A checkpoint that the application asks for: waits for the one of the thread, which begins none
+    /// while the result is kept. A connection that only reads has another log than the one with the
+    /// thread.
     pub fn hold_thread(&self) -> Option<Held> {
         let is_ours = |log: &Arc<SharedLog>| log.file().is_of_this_process();
         let log = self.log().filter(is_ours)?;
-        (!self.is_of_the_background()).then(|| Held::new(log))
+        if self.is_of_the_background() {
+            return None;
+        }
+        let mut logs = logs_at(log.file().path());
+        if !logs.iter().any(|other| Arc::ptr_eq(other, &log)) {
+            logs.push(log);
+        }
+        Some(Held::new(logs))
     }
 
     /// Called before EXCLUSIVE is asked for: the connection closes, or leaves the mode. The thread's

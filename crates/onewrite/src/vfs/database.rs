@@ -385,6 +385,19 @@ fn slot_of(path: &Path) -> Arc<Slot> {
     Arc::clone(slots.entry(path.to_owned()).or_default())
 }
 
+/// All logs that this process has open at the path; without those of an opener that waits for another
+/// process.
+pub fn logs_at(path: &Path) -> Vec<Arc<SharedLog>> {
+    let slot = slot_of(path);
+    let logs = match slot.try_lock() {
+        Ok(logs) => logs,
+        Err(TryLockError::Poisoned(logs)) => logs.into_inner(),
+        Err(TryLockError::WouldBlock) => return Vec::new(),
+    };
+    let is_ours = |log: &Arc<SharedLog>| log.file().is_of_this_process();
+    logs.iter().filter_map(Weak::upgrade).filter(is_ours).collect()
+}
+
 /// The log that this process has open at the path, if one `fits`; otherwise the one that `open`
 /// opens.
 pub fn shared_log(

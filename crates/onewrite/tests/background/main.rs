@@ -407,6 +407,27 @@ fn a_checkpoint_that_the_application_asks_for_runs_at_once_and_is_never_refused(
     }
 }
 
+/// Its log is another one in this process than the writers'. It finds nothing left to copy, or cannot copy.
+#[test]
+fn a_checkpoint_of_a_connection_that_only_reads_is_never_refused() {
+    for mode in MODES {
+        let (_directory, path) = directory();
+        let db = open_in(&path, mode, 1);
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
+        let reader = Connection::open_with_flags_and_vfs(&path, flags, c"onewrite");
+        let reader = reader.expect("a connection");
+        reader.busy_timeout(Duration::ZERO).expect("no timeout");
+        for _ in 0..100 {
+            insert(&db);
+            match rows::query(&reader, "PRAGMA wal_checkpoint(PASSIVE)") {
+                Ok(done) => assert!(done.starts_with("0|"), "{mode}: {done}"),
+                Err(e) => assert!(e.to_string().contains("disk I/O error"), "{mode}: {e}"),
+            }
+        }
+        assert!(calls(&path).1 > 0, "{mode}: no pass of the thread");
+    }
+}
+
 #[test]
 fn the_mode_is_left_and_the_file_is_locked_exclusively_next_to_a_busy_thread() {
     for mode in MODES {
