@@ -100,7 +100,8 @@ unsigned int lsmvbt_data_version(EngineDb*);
 ** error; sqlite3_free() frees it. SQLITE_NOTFOUND if no pragma has this name. */
 int lsmvbt_pragma(EngineDb*, const char *name, const char *value, char **answer);
 
-/* VACUUM, outside of a transaction. With SQLITE_ERROR it writes the reason; sqlite3_free() frees it. */
+/* VACUUM, outside of a transaction. With SQLITE_ERROR, and with SQLITE_BUSY next to a reader, it writes
+** the reason; sqlite3_free() frees it. */
 int lsmvbt_vacuum(EngineDb*, char **reason);
 /* Pages of the file that are free. */
 unsigned int lsmvbt_free_pages(EngineDb*);

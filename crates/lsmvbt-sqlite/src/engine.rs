@@ -52,6 +52,8 @@ pub enum Error {
     NoSuchTree(u32),
     /// SQLite's comparison failed with this code, which goes back to SQLite.
     Compare(i32),
+    /// Another connection keeps the request from its end: why, and the way out.
+    InTheWay(String),
     /// The request is impossible: why.
     Refused(String),
     /// The engine does not support this call.
@@ -76,7 +78,7 @@ impl fmt::Display for Error {
             Self::TooBig(what) => write!(f, "too big: {what}"),
             Self::NoSuchTree(tree) => write!(f, "there is no tree {tree}"),
             Self::Compare(code) => write!(f, "the comparison of keys failed with {code}"),
-            Self::Refused(what) | Self::Misuse(what) => f.write_str(what),
+            Self::InTheWay(what) | Self::Refused(what) | Self::Misuse(what) => f.write_str(what),
         }
     }
 }
@@ -349,7 +351,7 @@ pub trait Connection: Send {
     /// Makes the file shorter: `VACUUM`. Outside of a transaction.
     ///
     /// # Errors
-    /// [`Error::Busy`]; [`Error::Refused`] with the way out; a full disk.
+    /// [`Error::Busy`]; [`Error::InTheWay`] and [`Error::Refused`] with the way out; a full disk.
     fn vacuum(&mut self) -> Result<()> {
         Err(Error::Refused(
             "VACUUM in place is not supported by this database's engine: VACUUM INTO writes a compact copy"

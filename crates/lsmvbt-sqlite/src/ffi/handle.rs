@@ -134,7 +134,7 @@ impl Inner {
         let path = self.path.display();
         let text = format!("{path}: {error}{}", way_out(error));
         match error {
-            Error::Busy | Error::StaleSnapshot | Error::Compare(_) => {}
+            Error::Busy | Error::StaleSnapshot | Error::InTheWay(_) | Error::Compare(_) => {}
             Error::ReadOnly | Error::NoMemory | Error::Refused(_) | Error::Misuse(_) => {
                 sqlite::log(code, &text)
             }
@@ -236,7 +236,7 @@ impl Inner {
 /// SQLite's code for an error.
 fn plain_code(error: &Error) -> c_int {
     match error {
-        Error::Busy => code::BUSY,
+        Error::Busy | Error::InTheWay(_) => code::BUSY,
         Error::StaleSnapshot => code::BUSY_SNAPSHOT,
         Error::Compare(code) => *code,
         Error::ReadOnly => code::READONLY,

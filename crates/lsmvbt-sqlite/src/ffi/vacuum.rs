@@ -22,19 +22,23 @@ unsafe extern "C" fn lsmvbt_vacuum(db: *mut Handle, reason: *mut *mut c_char) ->
             connection.end_read();
             match connection.vacuum() {
                 Ok(()) => Ok(code::OK),
-                Err(Error::Refused(why)) => {
-                    let copy = sqlite::allocated(&CString::new(why).unwrap_or_default());
-                    reason.write(copy);
-                    Ok(if copy.is_null() {
-                        code::NOMEM
-                    } else {
-                        code::ERROR
-                    })
-                }
+                Err(Error::InTheWay(why)) => Ok(explained(reason, why, code::BUSY)),
+                Err(Error::Refused(why)) => Ok(explained(reason, why, code::ERROR)),
                 Err(error) => Err(error),
             }
         })
     }
+}
+
+/// Hands the reason for `code` to the C part.
+///
+/// # Safety
+/// `reason` may be written.
+unsafe fn explained(reason: *mut *mut c_char, why: String, code: c_int) -> c_int {
+    let copy = sqlite::allocated(&CString::new(why).unwrap_or_default());
+    // SAFETY: as above.
+    unsafe { reason.write(copy) };
+    if copy.is_null() { code::NOMEM } else { code }
 }
 
 #[unsafe(no_mangle)]

@@ -12,7 +12,9 @@ impl Session {
         }
         match self.db.vacuum().map_err(error)?.held {
             None => Ok(()),
-            Some(held) => Err(Error::Refused(way_out(held))),
+            // A reader ends some time; the busy handler waits for it.
+            Some(held @ Held::Reader(_)) => Err(Error::InTheWay(way_out(held))),
+            Some(held @ Held::History) => Err(Error::Refused(way_out(held))),
         }
     }
 }

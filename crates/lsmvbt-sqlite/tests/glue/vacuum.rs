@@ -1,10 +1,13 @@
 //! `VACUUM` in place and `PRAGMA incremental_vacuum`, which make a file shorter.
 
+use std::time::Duration;
+
 use lsmvbt_sqlite::sqlite::Connection;
 
 use crate::support::{Setup, one, refused, run, transcript};
 
 const ROWS: u32 = 4000;
+const BUSY: i32 = 5;
 
 /// A database with an index, a table WITHOUT ROWID and long values, of which nine of ten rows are gone.
 fn thinned(setup: &Setup, torn: &str) -> Connection {
@@ -169,12 +172,13 @@ fn a_reader_or_a_history_leaves_the_free_end_alone() {
     let rows = one(&reader, "SELECT count(*) FROM t");
     run(&connection, "DELETE FROM t WHERE a % 20");
     let before = content(&connection);
-    let words = refused(&connection, "VACUUM");
+    let busy = connection.query("VACUUM").expect_err("there is a reader");
+    assert_eq!(busy.code, BUSY, "{}", busy.message);
     for part in [
         "end its transaction, and repeat VACUUM",
         "VACUUM INTO writes a compact copy",
     ] {
-        assert!(words.contains(part), "{words}");
+        assert!(busy.message.contains(part), "{}", busy.message);
     }
     assert_eq!(one(&reader, "SELECT count(*) FROM t"), rows);
     assert_eq!(one(&reader, "PRAGMA integrity_check"), "ok");
@@ -191,6 +195,27 @@ fn a_reader_or_a_history_leaves_the_free_end_alone() {
     assert!(bytes(&setup) * 3 < size);
     assert_eq!(content(&connection), before);
     assert_eq!(content(&reader), before);
+}
+
+#[test]
+fn a_vacuum_waits_for_readers_as_busy_timeout_says() {
+    let setup = Setup::new();
+    let connection = thinned(&setup, "trust");
+    run(&connection, "PRAGMA busy_timeout = 60000");
+    let reader = setup.open("x", "lsmvbt");
+    run(&reader, "BEGIN");
+    one(&reader, "SELECT count(*) FROM t");
+    run(&connection, "DELETE FROM t WHERE a % 20");
+    let (before, size) = (content(&connection), bytes(&setup));
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            std::thread::sleep(Duration::from_millis(200));
+            run(&reader, "COMMIT");
+        });
+        run(&connection, "VACUUM");
+    });
+    assert!(bytes(&setup) * 3 < size);
+    assert_eq!(content(&connection), before);
 }
 
 /// Two connections write, and each gives space back in turn.

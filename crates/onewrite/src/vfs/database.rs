@@ -395,7 +395,10 @@ pub fn logs_at(path: &Path) -> Vec<Arc<SharedLog>> {
         Err(TryLockError::WouldBlock) => return Vec::new(),
     };
     let is_ours = |log: &Arc<SharedLog>| log.file().is_of_this_process();
-    logs.iter().filter_map(Weak::upgrade).filter(is_ours).collect()
+    logs.iter()
+        .filter_map(Weak::upgrade)
+        .filter(is_ours)
+        .collect()
 }
 
 /// The log that this process has open at the path, if one `fits`; otherwise the one that `open`
