@@ -122,6 +122,9 @@ pub struct Database {
     /// Value of `PRAGMA onewrite_checkpoint`.
     #[arg(long)]
     pub checkpoint: Option<String>,
+    /// Value of `PRAGMA lsmvbt_torn`.
+    #[arg(long)]
+    pub torn: Option<String>,
     /// How long SQLite waits for a lock, in milliseconds.
     #[arg(long, default_value_t = 5000)]
     pub busy_timeout: u64,
@@ -148,6 +151,9 @@ impl Database {
         }
         if let Some(checkpoint) = &self.checkpoint {
             arguments.extend(["--checkpoint".to_owned(), checkpoint.clone()]);
+        }
+        if let Some(torn) = &self.torn {
+            arguments.extend(["--torn".to_owned(), torn.clone()]);
         }
         arguments
     }
@@ -189,6 +195,9 @@ impl Database {
         }
         if let Some(mode) = self.mode {
             request_mode(session.as_mut(), mode)?;
+        }
+        if let Some(torn) = &self.torn {
+            session.run(&format!("PRAGMA lsmvbt_torn={torn}"), &[])?;
         }
         session.run(
             &format!("PRAGMA synchronous={}", self.synchronous.name()),

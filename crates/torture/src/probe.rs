@@ -62,6 +62,7 @@ pub fn run(path: &Path, engine: Engine) -> Result<(), Failure> {
         synchronous: Synchronous::Full,
         group_synch: None,
         checkpoint: None,
+        torn: None,
         busy_timeout: 2000,
     };
     // The pragmas of an ordinary connection would already be refused.

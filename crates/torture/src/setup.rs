@@ -35,6 +35,9 @@ pub struct SetupArguments {
     /// `auto`.
     #[arg(long)]
     pub checkpoint: Option<String>,
+    /// Value of `PRAGMA lsmvbt_torn`: `double`, `trust` or `auto`.
+    #[arg(long)]
+    pub torn: Option<String>,
     /// Run on a file system of the run's own (root), in a loop image in --dir.
     #[arg(long, value_parser = ["ext4", "xfs", "btrfs"])]
     pub scratch: Option<String>,
@@ -245,6 +248,7 @@ impl TestDatabase {
             synchronous: arguments.synchronous,
             group_synch: arguments.group_synch.clone(),
             checkpoint: arguments.checkpoint.clone(),
+            torn: arguments.torn.clone(),
             busy_timeout: 5000,
         }
     }

@@ -144,14 +144,8 @@ fn take(
         Step::Checkpoint => Ok(checkpoint(session, writer.random())?),
         Step::Tune => Ok(tune(session, writer.random())?),
         Step::Vacuum => match session.run("VACUUM", &[]) {
-            // The one engine without VACUUM reports that.
-            Err(error)
-                if error
-                    .message
-                    .starts_with("VACUUM in place is not supported") =>
-            {
-                Ok(())
-            }
+            // A reader keeps LS-MVBT's pages where they are.
+            Err(error) if error.message.contains("a connection reads version") => Ok(()),
             done => Ok(done?),
         },
         Step::Pause | Step::Reopen => {

@@ -39,9 +39,14 @@ fn threads_and_processes_that_share_flushes_lose_nothing() {
 #[cfg(feature = "lsmvbt")]
 #[test]
 fn lsmvbt_loses_nothing() {
-    for level in ["full", "normal"] {
+    for durability in [
+        "full --torn double",
+        "normal --torn double",
+        "full --torn trust",
+        "normal --torn trust",
+    ] {
         let arguments =
-            format!("kill --mode lsmvbt --kills 40 --synchronous {level} --max-seconds 60");
+            format!("kill --mode lsmvbt --kills 30 --synchronous {durability} --max-seconds 60");
         expect_work_and_checks(&expect_clean(&arguments), 10);
     }
 }

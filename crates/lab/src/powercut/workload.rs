@@ -63,10 +63,9 @@ impl Workload {
         Self::Group,
     ];
 
-    /// Whether a journal mode can run it. LS-MVBT has no `VACUUM` in place, and a database cannot
-    /// leave it for another mode.
+    /// Whether a journal mode can run it. A database cannot leave LS-MVBT for another mode.
     pub fn suits(self, journal: &Journal) -> bool {
-        !(journal.is_lsmvbt() && matches!(self, Self::Vacuum | Self::Switch))
+        !(journal.is_lsmvbt() && self == Self::Switch)
     }
 
     fn shapes(self) -> &'static [(Shape, u64)] {

@@ -11,18 +11,22 @@ on_other_engines! {
     random_sql_says_the_same_as_on_stock
 }
 
-struct Random(SplitMix64);
+pub struct Random(SplitMix64);
 
 impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(SplitMix64::new(seed))
+    }
+
     fn next(&mut self) -> u64 {
         self.0.next()
     }
 
-    fn below(&mut self, limit: u64) -> u64 {
+    pub fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
 
-    fn of<'a>(&mut self, choices: &[&'a str]) -> &'a str {
+    pub fn of<'a>(&mut self, choices: &[&'a str]) -> &'a str {
         choices[usize::try_from(self.below(choices.len() as u64)).expect("an index")]
     }
 
@@ -46,7 +50,7 @@ impl Random {
 /// Seeds that once found a difference.
 const FOUND_SOMETHING: [u64; 2] = [1004, 500_009];
 
-const SCHEMA: &[&str] = &[
+pub const SCHEMA: &[&str] = &[
     "CREATE TABLE t(a INTEGER PRIMARY KEY, b UNIQUE, c, d COLLATE NOCASE, CHECK (c IS NULL OR c <> 13))",
     "CREATE INDEX tc ON t(c, d DESC)",
     "CREATE INDEX te ON t(lower(d)) WHERE c IS NOT NULL",
@@ -56,7 +60,7 @@ const SCHEMA: &[&str] = &[
     "CREATE TRIGGER tr AFTER DELETE ON w WHEN old.n > 20 BEGIN INSERT OR IGNORE INTO t(b, c) VALUES (old.k, old.v); END",
 ];
 
-fn statement(random: &mut Random) -> String {
+pub fn statement(random: &mut Random) -> String {
     let conflict = random.of(&[
         "",
         "OR REPLACE",
@@ -116,14 +120,14 @@ fn random_sql_says_the_same_as_on_stock(engine: &str) {
     }
 }
 
-fn number(name: &str) -> Option<u64> {
+pub fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().expect(name))
 }
 
 fn says_the_same(engine: &str, seed: u64, steps: u64) {
     println!("ONEWRITE_SEED={seed} ONEWRITE_STEPS={steps}");
-    let mut random = Random(SplitMix64::new(seed));
+    let mut random = Random::new(seed);
     let setup = Setup::new();
     let [stock, other] = ["stock", engine].map(|engine| setup.open(engine, engine));
     for sql in SCHEMA {

@@ -19,4 +19,5 @@ mod read_only;
 mod refused;
 mod serialize;
 mod support;
+mod upkeep;
 mod vacuum;

@@ -18,6 +18,8 @@ struct Run {
     model: Model,
     deaths: u64,
     commits: u64,
+    /// Whether handles give space back, too.
+    vacuums: bool,
 }
 
 impl Run {
@@ -38,6 +40,7 @@ impl Run {
                 let snapshot = h.db.snapshot().unwrap();
                 h.seen.push(Seen::new(snapshot, self.model.clone()));
             }
+            50..55 if self.vacuums => self.vacuum(i),
             25..55 => self.look(i),
             55..60 if self.handles.len() < 4 => self.open(),
             60..63 if self.handles.len() > 2 => self.handles.swap_remove(i).db.close().unwrap(),
@@ -87,6 +90,26 @@ impl Run {
             }
             (Ok(()), None) => {}
             (Err(_), next) => self.bury(i, next),
+        }
+    }
+
+    /// Makes the file shorter, or dies. Now and then nobody reads.
+    fn vacuum(&mut self, i: usize) {
+        let is_read = self.random.chance(30);
+        if !is_read {
+            for h in &mut self.handles {
+                h.seen.clear();
+                h.db.release_dropped().unwrap();
+            }
+        }
+        if self.random.chance(50) {
+            self.file.kill_after(Some(1 + self.random.below(40)));
+        }
+        let worked = self.handles[i].db.vacuum();
+        self.file.kill_after(None);
+        match worked {
+            Ok(done) => assert!(is_read || done.held.is_none(), "{:?}", done.held),
+            Err(_) => self.bury(i, None),
         }
     }
 
@@ -160,6 +183,15 @@ fn difference(name: &str, found: &Model, wanted: &Model) {
 
 #[test]
 fn readers_and_writers_share_a_database_with_writers_that_die() {
+    share(false);
+}
+
+#[test]
+fn nor_does_anybody_see_that_others_give_space_back() {
+    share(true);
+}
+
+fn share(vacuums: bool) {
     let steps = number("LSMVBT_STEPS").unwrap_or(12_000);
     let (mut deaths, mut commits) = (0, 0);
     for seed in seeds((steps / 300).max(1)) {
@@ -175,6 +207,7 @@ fn readers_and_writers_share_a_database_with_writers_that_die() {
             model: Model::default(),
             deaths: 0,
             commits: 0,
+            vacuums,
         };
         run.open();
         run.open();

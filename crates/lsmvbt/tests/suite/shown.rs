@@ -57,6 +57,8 @@ struct World {
     torn: Torn,
     /// The page cache may have pages that a power cut must not tear.
     has_trusted: bool,
+    /// Whether handles give space back, too.
+    vacuums: bool,
     /// Checks after a crash, and after one that left a written transaction with its rollback.
     checks: [u64; 2],
 }
@@ -78,7 +80,7 @@ fn read(db: &mut Db) -> Result<Rows> {
 }
 
 impl World {
-    fn new(seed: u64) -> World {
+    fn new(seed: u64, vacuums: bool) -> World {
         let file = MemoryFile::new();
         let mut db = Db::open(file.storage(), options(Torn::Double)).expect("a database");
         db.begin_write().expect("a transaction");
@@ -95,6 +97,7 @@ impl World {
             reader: None,
             torn: Torn::Double,
             has_trusted: false,
+            vacuums,
             checks: [0, 0],
         }
     }
@@ -276,6 +279,17 @@ impl World {
         }
     }
 
+    /// Makes the file shorter. It may recover first, as any transaction does.
+    fn vacuum(&mut self) {
+        let at = self.random.below(self.dbs.len() as u64) as usize;
+        let mut db = self.dbs.swap_remove(at);
+        let ended = db.vacuum().map(drop).and_then(|()| self.check(&mut db));
+        if let Ok(number) = ended {
+            self.truth.is_now(number);
+            self.dbs.push(db);
+        }
+    }
+
     /// A handle learns the header without a transaction.
     fn ask(&mut self) {
         let at = self.random.below(self.dbs.len() as u64) as usize;
@@ -340,6 +354,7 @@ impl World {
             0..12 if self.dbs.len() < 3 => self.open(),
             12..16 => self.change_torn(),
             16..20 => self.close(),
+            20..23 if self.vacuums => self.vacuum(),
             20..26 => self.ask(),
             26..38 => self.crash(),
             _ => self.transaction(),
@@ -354,10 +369,19 @@ impl World {
 
 #[test]
 fn what_was_shown_stays() {
+    stays(false);
+}
+
+#[test]
+fn what_was_shown_stays_whoever_gives_space_back() {
+    stays(true);
+}
+
+fn stays(vacuums: bool) {
     let mut checks = [0, 0];
     for seed in seeds(60) {
         let _seed = Seed("shown", seed);
-        let mut world = World::new(seed);
+        let mut world = World::new(seed, vacuums);
         for _ in 0..STEPS {
             world.step();
         }

@@ -104,8 +104,6 @@ impl Scenario {
             Scenario::Detach => mode.is_ours(),
             Scenario::SwitchToWal => mode != JournalMode::Wal,
             Scenario::SwitchToDelete => mode != JournalMode::Delete,
-            // This mode has VACUUM INTO instead.
-            Scenario::Vacuum => mode != JournalMode::Lsmvbt,
             Scenario::Extend
             | Scenario::ExtendAhead
             | Scenario::Restart
@@ -202,6 +200,13 @@ impl Scenario {
                 worker.pragma("synchronous=FULL");
             }
             Scenario::Spill | Scenario::Rollback => worker.pragma("cache_size=10"),
+            Scenario::Vacuum => {
+                // Pages to move and to give back.
+                worker.run("CREATE TABLE gone AS SELECT * FROM t, (VALUES(1),(2),(3),(4))");
+                worker.commit(20, 1000);
+                worker.run("DROP TABLE gone");
+                worker.commit(1, 100);
+            }
             Scenario::Restart => {
                 worker.commit(20, 1000);
                 worker.pragma("wal_checkpoint(PASSIVE)");
