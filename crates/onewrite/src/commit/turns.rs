@@ -6,7 +6,8 @@
 //! wait for it lasts at most `TURN`, and holds no lock of the database.
 //!
 //! A turn of a small transaction is shorter than putting a thread to sleep and waking it. So the
-//! first waiter spins for a moment before it sleeps; the others sleep at once.
+//! first waiter spins for a moment before it sleeps; the others sleep at once. That holds within a process,
+//! and among processes.
 //!
 //! At `synchronous=NORMAL` a commit waits for nothing, so its connection comes back at once. Handing over
 //! each time would cost more than the commits. So such a connection has a *slice* of time, in which it
@@ -121,7 +122,7 @@ impl Turns {
         let among_processes =
             !turn.among_processes && log.shared().contention() == Contention::Processes;
         drop(turn);
-        if among_processes && self.take_among_processes(log, end) {
+        if among_processes && self.take_among_processes(log, end, hands_over) {
             let mut turn = self.turn();
             turn.among_processes = true;
             // Another connection may have written meanwhile without a turn, and have ended it. If nobody
@@ -192,8 +193,10 @@ impl Turns {
     }
 
     /// `false` if it is not free in time.
-    fn take_among_processes(&self, log: &Log, end: Instant) -> bool {
+    fn take_among_processes(&self, log: &Log, end: Instant, hands_over: HandsOver) -> bool {
         let first_seen = log.shared().releases();
+        // The turn for whose end this waiter has looked. It does so once for each: one may last long.
+        let mut looked_for = None;
         loop {
             let seen = log.shared().releases();
             match log.file().try_lock(LockByte::Turn, LockKind::Exclusive) {
@@ -208,6 +211,10 @@ impl Turns {
                 // No process got the turn in all of that time.
                 self.stuck.note(first_seen);
                 return false;
+            }
+            let looks = hands_over == HandsOver::EachTime && looked_for.replace(seen) != Some(seen);
+            if looks && log.shared().watch_for_release(seen, TURN_SPIN) {
+                continue;
             }
             log.shared().wait_for_release(seen, LOOK.min(end - now));
         }

@@ -25,8 +25,8 @@ use crate::storage::{
     lock_path, remove_file,
 };
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::fence;
-use crate::waits::TOGETHER;
+use crate::sync::{fence, spin_until};
+use crate::waits::{TOGETHER, TURN_SPIN};
 use crate::wal::{FrameNo, Salts, be32};
 
 /// The form of the words that this version understands: "ows" and a number. The lower half of the
@@ -368,12 +368,38 @@ impl Shared {
         self.page.releases.load(Ordering::Acquire)
     }
 
-    /// The write lock was released: wakes waiters of other processes.
+    /// The write lock was released: wakes a waiter of another process, unless one looks for that.
     pub fn note_release(&self) {
-        if let Some(words) = self.words() {
-            words.releases.fetch_add(1, Ordering::AcqRel);
+        let Some(words) = self.words() else { return };
+        words.releases.fetch_add(1, Ordering::AcqRel);
+        // Before the look. A waiter that ends its own look takes its note back, and then looks once more.
+        fence(Ordering::SeqCst);
+        if !is_watched(words.watched.load(Ordering::Relaxed), now()) {
             crate::sync::futex_wake(&words.releases, 1);
         }
+    }
+
+    /// Looks for a release after `seen` without sleeping, unless a waiter of any process does. Returns
+    /// whether it has come.
+    pub fn watch_for_release(&self, seen: u32, most: Duration) -> bool {
+        // Other processes are not part of the model.
+        let words = self.words().filter(|_| !cfg!(any(shuttle, loom)));
+        let Some(words) = words else { return false };
+        let (present, now) = (words.watched.load(Ordering::Relaxed), now());
+        let replace = |old, new| {
+            words
+                .watched
+                .compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed)
+        };
+        if is_watched(present, now) || replace(present, now).is_err() {
+            return false;
+        }
+        let has_come = || words.releases.load(Ordering::Relaxed) != seen;
+        spin_until(most, has_come);
+        // If another waiter took this one for dead, the note is its own.
+        let _ = replace(now, 0);
+        fence(Ordering::SeqCst);
+        has_come()
     }
 
     /// Waits until the write lock was released once more than `seen`, or some time has passed.
@@ -386,6 +412,12 @@ impl Shared {
 /// system has no id for its runs.
 pub fn is_of_this_run(page: &[u8; 8]) -> bool {
     form() != FORM && u64::from_ne_bytes(*page) == form()
+}
+
+/// Whether a waiter looks for a release. It may have died, or got no processor. So its note holds for twice
+/// the time of a look.
+fn is_watched(noted: u64, now: u64) -> bool {
+    noted != 0 && now.abs_diff(noted) < 2 * TURN_SPIN.as_nanos() as u64
 }
 
 /// The form, for this run of the system.
@@ -529,6 +561,49 @@ mod tests {
         assert!((1..=8).all(|number| !shared.has_other_readers(process(number))));
         (3..=8).for_each(|number| shared.note_reader(process(number)));
         assert!((1..=8).all(|number| shared.has_other_readers(process(number))));
+    }
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    /// The note of a waiter that looks, or has died meanwhile.
+    fn note_watched(shared: &Shared, since: Duration) {
+        let words = shared.words().expect("words of this process");
+        let then = now() - since.as_nanos() as u64;
+        words.watched.store(then, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn one_waiter_of_all_processes_looks_for_the_end_of_a_turn() {
+        let shared = Shared::private();
+        let seen = shared.releases();
+        let words = shared.words().expect("words of this process");
+        let watch = |most| shared.watch_for_release(seen, most);
+        let later = Duration::from_secs(1);
+        assert!(!watch(Duration::ZERO));
+        assert_eq!(words.watched.load(Ordering::Relaxed), 0, "it has ended");
+        // Another process looks. Its clock may be ahead of this one's.
+        words.watched.store(now() + 40_000, Ordering::Relaxed);
+        assert!(!watch(LONG));
+        note_watched(&shared, later);
+        shared.note_release();
+        assert!(watch(LONG), "the other one has died");
+        assert_eq!(words.watched.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_waiter_that_died_while_it_looked_keeps_no_wake_from_others() {
+        let shared = Shared::private();
+        note_watched(&shared, 2 * TURN_SPIN);
+        let seen = shared.releases();
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| shared.wait_for_release(seen, LONG));
+            // Until it sleeps, or hardly later.
+            std::thread::sleep(Duration::from_millis(20));
+            let began = now();
+            shared.note_release();
+            sleeper.join().expect("no panic");
+            assert!(now() - began < LONG.as_nanos() as u64);
+        });
     }
 
     /// The clock of a time namespace may be hours ahead. Writers would wait for a process that ended

@@ -58,6 +58,8 @@ pub struct SharedWords {
     pub slots: AtomicU64,
     /// Processes that read what others log, and when they last did.
     pub readers: [AtomicU64; 2],
+    /// When a waiter of any process began to look for the end of a turn without sleeping; 0 if none does.
+    pub watched: AtomicU64,
 }
 
 enum Words {

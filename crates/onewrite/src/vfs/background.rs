@@ -6,7 +6,7 @@
 //! and ignores a refusal. So our VFS refuses, and the thread runs the same checkpoint (PASSIVE) on a
 //! connection of its own.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, TryLockError};
@@ -145,14 +145,24 @@ impl Database {
         log.file().is_of_this_process().then_some(log)
     }
 
-    /// A commit has ended. SQLite calls its hook behind it where a statement has run to its end.
+    /// A commit has ended. SQLite calls its hook behind it where a statement has run to its end. The
+    /// statement is searched for among all of the connection's, so only where a checkpoint may follow.
     pub fn note_commit(&self, is_done: bool) {
+        let frames = self.last_commit.get().map(|index| index.last_frame.0);
+        if is_done && self.quiet.is_quiet(frames) {
+            self.committed_by.set(None);
+            self.has_just_committed.set(false);
+            return;
+        }
         let by_thread = || is_done && self.checkpoints_by_thread();
         let connection = self.connection.get().filter(|_| by_thread());
         let committed = connection.map(Connection::committing);
         self.committed_by.set(committed.flatten());
         self.has_just_committed
             .set(is_done && committed != Some(None));
+        if let Some(Some(_)) = committed {
+            self.quiet.await_checkpoint(frames);
+        }
     }
 
     /// Decides about the checkpoint that SQLite begins right behind a commit.
@@ -179,6 +189,7 @@ impl Database {
         if fill.frames < threshold {
             return Checkpoint::Application;
         }
+        self.quiet.note_threshold(threshold);
         let is_left = fill.frames < threshold.saturating_mul(MOST)
             && (log.background.has_thread()
                 || is_here_to_stay(&log, threshold) && self.may_start_thread(&log, connection))
@@ -293,6 +304,41 @@ impl Database {
         }
         self.log.replace(Some(Arc::clone(log)));
         Ok(Look::Settled)
+    }
+}
+
+/// The commits behind which SQLite's hook does not checkpoint: those with so few frames in the log. That is
+/// learned from commits behind which no checkpoint came, and from SQLite's answer where one came. An
+/// application may set another threshold unseen (`sqlite3_wal_autocheckpoint`). Then a checkpoint comes
+/// that was not expected: it runs in its commit, and all of this is forgotten.
+#[derive(Default)]
+pub struct Quiet {
+    up_to: Cell<u32>,
+    /// The frames of the last commit, behind which a checkpoint may come.
+    awaited: Cell<Option<u32>>,
+}
+
+impl Quiet {
+    /// Whether no checkpoint is expected behind a commit with so many frames in the log.
+    fn is_quiet(&self, frames: Option<u32>) -> bool {
+        if let Some(before) = self.awaited.take() {
+            self.up_to.set(self.up_to.get().max(before));
+        }
+        frames.is_some_and(|frames| frames <= self.up_to.get())
+    }
+
+    fn await_checkpoint(&self, frames: Option<u32>) {
+        self.awaited.set(frames);
+    }
+
+    fn note_threshold(&self, frames: u32) {
+        self.up_to.set(frames.saturating_sub(1));
+    }
+
+    /// A checkpoint begins, or a threshold may be set.
+    pub fn forget(&self) {
+        self.awaited.set(None);
+        self.up_to.set(0);
     }
 }
 
@@ -453,5 +499,51 @@ fn passing(error: SqlError) -> Result<(), String> {
     match error.code & 0xff {
         ffi::SQLITE_BUSY | ffi::SQLITE_LOCKED => Ok(()),
         _ => Err(error.message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the statement is searched for; then no checkpoint follows.
+    fn commit(quiet: &Quiet, frames: u32) -> bool {
+        let searches = !quiet.is_quiet(Some(frames));
+        if searches {
+            quiet.await_checkpoint(Some(frames));
+        }
+        searches
+    }
+
+    #[test]
+    fn the_statement_is_searched_for_only_where_the_log_is_longer_than_before() {
+        let quiet = Quiet::default();
+        assert!((1..=9).all(|frames| commit(&quiet, frames)));
+        // The log restarts.
+        assert!((1..=9).all(|frames| !commit(&quiet, frames)));
+        assert!(commit(&quiet, 10));
+        assert!(
+            !quiet.is_quiet(None),
+            "without a wal-index nothing is known"
+        );
+    }
+
+    #[test]
+    fn behind_a_commit_with_as_many_frames_as_the_threshold_a_checkpoint_is_expected() {
+        let quiet = Quiet::default();
+        assert!(commit(&quiet, 7));
+        quiet.forget();
+        quiet.note_threshold(7);
+        assert!(!commit(&quiet, 6));
+        assert!(commit(&quiet, 7));
+    }
+
+    #[test]
+    fn a_checkpoint_that_was_not_expected_ends_it() {
+        let quiet = Quiet::default();
+        assert!(commit(&quiet, 100));
+        assert!(!commit(&quiet, 50));
+        quiet.forget();
+        assert!(commit(&quiet, 50));
     }
 }

@@ -163,6 +163,7 @@ impl Database {
         if let Err(e) = self.check_not_taken() {
             return self.fail(&e);
         }
+        self.quiet.forget();
         let committed = self.committed_by.take();
         let follows_commit = self.has_just_committed.take()
             && self.connection.get().is_some_and(|connection| {

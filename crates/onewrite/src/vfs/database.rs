@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, TryLockError, Weak};
 
 use super::atomic::Atomic;
-use super::background::{self, Served};
+use super::background::{self, Quiet, Served};
 use super::claim::Claim;
 use super::company::WRITE_LOCK;
 use super::events::Event;
@@ -94,6 +94,8 @@ pub struct Database {
     pub has_just_committed: Cell<bool>,
     /// The statement that has, where its checkpoint may be left to a thread.
     pub committed_by: Cell<Option<Committed>>,
+    /// The commits behind which no checkpoint comes.
+    pub quiet: Quiet,
     /// The log when it last released the write lock.
     pub last_commit: Cell<Option<IndexView>>,
     /// If this is a connection of our own: for which log, and why.
@@ -169,6 +171,7 @@ impl Database {
             held: HeldLocks::default(),
             has_just_committed: Cell::new(false),
             committed_by: Cell::new(None),
+            quiet: Quiet::default(),
             last_commit: Cell::new(None),
             settings: Cell::new(
                 served

@@ -339,6 +339,38 @@ fn the_c_api_sets_the_threshold_too() {
     assert_eq!(checkpoints(&db), 1);
 }
 
+/// No commit looks for its statement where no checkpoint came before, so the first one comes unexpected.
+#[test]
+fn of_a_threshold_that_the_c_api_lowers_the_thread_runs_all_but_the_first_checkpoint() {
+    let (_directory, path) = directory();
+    let db = open_in(&path, "onewrite", 40);
+    while frames(&db) < 40 {
+        insert(&db);
+    }
+    await_thread(&db);
+    insert(&db);
+    assert!(frames(&db) < 10, "the log has restarted");
+    let by_thread = checkpoints(&db);
+    let (own, _) = calls(&path);
+    // SAFETY: an open connection.
+    let code = unsafe { ffi::sqlite3_wal_autocheckpoint(db.handle(), 5) };
+    assert_eq!(code, ffi::SQLITE_OK);
+    while frames(&db) < 4 {
+        insert(&db);
+    }
+    assert_eq!((checkpoints(&db), calls(&path).0), (by_thread, own));
+    while calls(&path).0 == own {
+        assert_eq!(checkpoints(&db), by_thread);
+        insert(&db);
+    }
+    let (own, _) = calls(&path);
+    while checkpoints(&db) == by_thread {
+        insert(&db);
+        await_thread(&db);
+    }
+    assert_eq!(calls(&path).0, own, "no further one in a commit");
+}
+
 static HOOK_CALLS: AtomicU32 = AtomicU32::new(0);
 
 unsafe extern "C" fn hook(

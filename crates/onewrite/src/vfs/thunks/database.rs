@@ -525,6 +525,9 @@ unsafe fn pragma(database: &Database, arguments: *mut *mut c_char) -> c_int {
             host::text(*arguments.add(2)).map(str::to_owned),
         );
         database.has_just_committed.set(false);
+        if name.eq_ignore_ascii_case("wal_autocheckpoint") {
+            database.quiet.forget();
+        }
         let answer = database.pragma(&name, value.as_deref());
         if let Answer::PassAs(digit) = answer {
             // SQLite goes on with this copy of the value. A value is one character or longer.
