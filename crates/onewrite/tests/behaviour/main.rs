@@ -7,6 +7,7 @@ mod closing;
 mod compare;
 mod damage;
 mod deletion;
+mod dropped;
 mod floor;
 mod grouping;
 mod idle_stock;

@@ -155,7 +155,7 @@ fn write_unlock(database: &Database, count: c_int, flags: c_int) -> c_int {
                 // SQLite has filled a sector after it, which recovery must leave out.
                 false => {
                     if let Some(writer) = database.writer.borrow_mut().as_mut() {
-                        writer.forget_filling(resealed.commit, &index);
+                        writer.forget_filling(resealed.commit);
                     }
                     database.inner.invalidate_index();
                 }
