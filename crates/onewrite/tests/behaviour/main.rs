@@ -9,6 +9,7 @@ mod damage;
 mod deletion;
 mod dropped;
 mod floor;
+mod full;
 mod grouping;
 mod idle_stock;
 mod metrics;
