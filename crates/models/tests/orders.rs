@@ -287,7 +287,7 @@ const PAGE: usize = 2 * size_of::<usize>();
 fn put(ring: &PageRing, frame: u32) {
     ring.put(Remembered {
         frame: FrameNo(frame),
-        salts: SALTS,
+        history: SALTS.into(),
         page: PageNo(frame),
         bytes: &[frame as u8; PAGE],
     });

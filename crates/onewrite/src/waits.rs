@@ -86,7 +86,7 @@ times! {
     STALL_OVER = ms(1000);
     /// A database that lingers may be replaced at its path: its thread looks this often.
     LINGER_LOOK = ms(1000);
-    /// A close waits no longer for messages of our threads to be written to SQLite's log.
+    /// A close waits no longer for a message of our threads to be written to SQLite's log.
     TOLD = ms(500);
     /// `exit` waits no longer for databases that linger to be closed, and until our threads are out of SQLite.
     AT_EXIT = ms(5000);

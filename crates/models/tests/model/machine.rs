@@ -115,6 +115,7 @@ impl Index {
             salts: self.header.salts,
             last_frame: self.last,
             checksum,
+            recovery: 0,
         }
     }
 }

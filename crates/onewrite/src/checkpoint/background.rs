@@ -49,6 +49,8 @@ struct State {
     /// The calls that the thread begins no checkpoint next to.
     holds: u32,
     is_stopping: bool,
+    /// It opens its connection, and somebody has waited for that as long as anybody does.
+    is_slow_to_open: bool,
     checkpoints: u64,
     failure: Option<Failure>,
 }
@@ -213,6 +215,7 @@ impl Background {
             Ok(thread) => {
                 state.handles.add(thread);
                 state.thread = Thread::Opens;
+                state.is_slow_to_open = false;
                 state.is_stopping = false;
                 true
             }
@@ -406,10 +409,11 @@ impl Background {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a change of the state. `None` if the thread opens its connection at `end`.
+    /// Waits for a change of the state. `None` if the thread opens its connection at `end`. From then on
+    /// nobody waits for that: a close and its checkpoint wait once.
     fn wait_unless_it_opens<'a>(
         &self,
-        state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, State>,
         end: Instant,
     ) -> Option<MutexGuard<'a, State>> {
         if state.thread != Thread::Opens {
@@ -417,7 +421,8 @@ impl Background {
             return Some(woken.unwrap_or_else(PoisonError::into_inner));
         }
         let now = Instant::now();
-        (now < end).then(|| {
+        state.is_slow_to_open |= now >= end;
+        (!state.is_slow_to_open).then(|| {
             let woken = self.changed.wait_timeout(state, end - now);
             woken.unwrap_or_else(PoisonError::into_inner).0
         })

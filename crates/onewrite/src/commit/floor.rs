@@ -42,8 +42,8 @@ impl Writer {
         self.write_out(Durability::None)?;
         self.log.check_poison_everywhere()?;
         self.log.file().flush()?;
-        if let Some(salts) = self.run_salts() {
-            self.log.set_durable(self.transaction.commit, salts);
+        if let Some(history) = self.run_history() {
+            self.log.set_durable(self.transaction.commit, history);
         }
         Ok(())
     }

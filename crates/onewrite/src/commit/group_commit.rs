@@ -34,7 +34,7 @@ use crate::sync::atomic::Ordering;
 use crate::sync::{Condvar, Instant, Mutex, MutexGuard, fence};
 use crate::waits::stall::{self, Phase};
 use crate::waits::{LONGEST_LOOK, LOOK, OVERDUE, STUCK_FLUSH, TURN};
-use crate::wal::{FrameNo, IndexView, Salts};
+use crate::wal::{FrameNo, History, IndexView};
 
 /// A failed wait for the log's restart is repeated once the log has grown by this fraction.
 const RESTART_PART: u32 = 8;
@@ -60,7 +60,7 @@ struct Leading {
 /// A thread that waits for another's flush. Each is woken separately, when its commit is durable or
 /// it must lead. If all were woken, most would only contend for the mutex and sleep again.
 struct Follower {
-    until: (Salts, FrameNo),
+    until: (History, FrameNo),
     call: Mutex<Option<Call>>,
     called: Condvar,
 }
@@ -75,7 +75,7 @@ enum Call {
 }
 
 impl Follower {
-    fn new(until: (Salts, FrameNo)) -> Arc<Self> {
+    fn new(until: (History, FrameNo)) -> Arc<Self> {
         Arc::new(Self {
             until,
             call: Mutex::default(),
@@ -148,7 +148,7 @@ impl GroupCommit {
     fn wait(
         &self,
         log: &Log,
-        until: (Salts, FrameNo),
+        until: (History, FrameNo),
         waiter: Waiter,
         look: Look<'_>,
     ) -> Result<(), LogError> {
@@ -158,11 +158,11 @@ impl GroupCommit {
     fn lead_or_wait(
         &self,
         log: &Log,
-        until: (Salts, FrameNo),
+        until: (History, FrameNo),
         waiter: Waiter,
         look: Look<'_>,
     ) -> Result<(), LogError> {
-        let (salts, frame) = until;
+        let (history, frame) = until;
         let came = Instant::now();
         let flushes = log.shared().flushes();
         // The end of the flush wakes this thread. It looks only because the other process may have died.
@@ -173,7 +173,7 @@ impl GroupCommit {
         }
         loop {
             log.check_poison()?;
-            if log.is_durable(salts, frame) {
+            if log.is_durable(history, frame) {
                 return Ok(());
             }
             if !self.lead_or_follow(until) {
@@ -185,7 +185,7 @@ impl GroupCommit {
                 }
                 self.stuck.note(flushes);
                 self.leading().counts.timed_out += 1;
-                flush(log, salts, frame, look)
+                flush(log, history, frame, look)
             };
             if matches!(self.flush_for_all(log, flush)?, Led::Flushed) {
                 // A process that may not write shared memory cannot note it there.
@@ -196,7 +196,7 @@ impl GroupCommit {
     }
 
     /// Whether this thread leads now. If not, others have flushed.
-    fn lead_or_follow(&self, until: (Salts, FrameNo)) -> bool {
+    fn lead_or_follow(&self, until: (History, FrameNo)) -> bool {
         let mut leading = self.leading();
         if !leading.is_led {
             leading.is_led = true;
@@ -231,8 +231,8 @@ impl GroupCommit {
         leading.counts.flushes += u64::from(has_flushed);
         let has_failed = log.check_poison().is_err();
         let is_done = |follower: &mut Arc<Follower>| {
-            let (salts, frame) = follower.until;
-            has_failed || log.is_durable(salts, frame)
+            let (history, frame) = follower.until;
+            has_failed || log.is_durable(history, frame)
         };
         let done: Vec<_> = leading.followers.extract_if(.., is_done).collect();
         leading.is_led = !leading.followers.is_empty();
@@ -251,27 +251,27 @@ impl GroupCommit {
     fn lead(
         &self,
         log: &Log,
-        (salts, frame): (Salts, FrameNo),
+        (history, frame): (History, FrameNo),
         pause: Duration,
         look: Look<'_>,
     ) -> Result<Led, LogError> {
         let (file, shared) = (log.file(), log.shared());
         // Without the right to write there is no exclusive lock, and an extra flush does no harm.
         if file.access() != Access::ReadWrite {
-            return flush(log, salts, frame, look);
+            return flush(log, history, frame, look);
         }
         let seen = shared.flushes();
         if !file.try_lock(LockByte::Flush, LockKind::Exclusive)? {
             if self.stuck.is(seen) {
-                return flush(log, salts, frame, look);
+                return flush(log, history, frame, look);
             }
             shared.wait_for_flush(seen, pause);
             return Ok(Led::Covered);
         }
         let _ends = FlushLock(log);
-        match log.is_durable(salts, frame) {
+        match log.is_durable(history, frame) {
             true => Ok(Led::Covered),
-            false => self.flush_with_others(log, salts, frame, look),
+            false => self.flush_with_others(log, history, frame, look),
         }
     }
 
@@ -279,7 +279,7 @@ impl GroupCommit {
     fn flush_with_others(
         &self,
         log: &Log,
-        salts: Salts,
+        history: History,
         frame: FrameNo,
         look: Look<'_>,
     ) -> Result<Led, LogError> {
@@ -287,7 +287,7 @@ impl GroupCommit {
         self.await_followers(arrivals);
         let begun = arrivals.begin();
         let began = Instant::now();
-        let led = flush(log, salts, frame, look);
+        let led = flush(log, history, frame, look);
         match led {
             Ok(Led::Flushed) => {
                 arrivals.end(begun);
@@ -318,7 +318,7 @@ impl GroupCommit {
 /// How long a writer may wait for the log to restart, and a checkpoint that leads to it for another
 /// one.
 pub fn patience_for_restart(log: &Log, index: IndexView) -> Duration {
-    match log.shared().restart_failed(index.salts) {
+    match log.shared().restart_failed(index.history()) {
         None => TURN,
         Some(until) if index.last_frame >= until => OVERDUE,
         Some(_) => Duration::ZERO,
@@ -331,12 +331,12 @@ pub fn patience_for_restart(log: &Log, index: IndexView) -> Duration {
 /// `began` is the wal-index when the wait began, `now` when it ended. If the log has restarted at the
 /// last moment, nothing failed. A note about the old generation would replace one about the new.
 pub fn gave_up_restart(log: &Log, began: IndexView, now: Option<IndexView>) {
-    let Some(now) = now.filter(|now| now.salts == began.salts) else {
+    let Some(now) = now.filter(|now| now.history() == began.history()) else {
         return;
     };
     let frames = now.last_frame.0;
     let until = FrameNo(frames.saturating_add(frames / RESTART_PART));
-    log.shared().set_restart_failed(now.salts, until);
+    log.shared().set_restart_failed(now.history(), until);
 }
 
 /// This thread leads in its process. However that ends, the others are woken or one of them leads.
@@ -380,14 +380,14 @@ enum Led {
     Covered,
 }
 
-fn flush(log: &Log, salts: Salts, frame: FrameNo, look: Look<'_>) -> Result<Led, LogError> {
+fn flush(log: &Log, history: History, frame: FrameNo, look: Look<'_>) -> Result<Led, LogError> {
     log.check_poison_everywhere()?;
-    if log.is_durable(salts, frame) {
+    if log.is_durable(history, frame) {
         return Ok(Led::Covered);
     }
     // Read before the flush. These frames are in the file, because they were written before
     // publication.
-    let published = look().filter(|index| index.salts == salts);
+    let published = look().filter(|index| index.history() == history);
     let last = published.map_or(frame, |index| index.last_frame.max(frame));
     // The flush begins only after that read. The fence pairs with the one in
     // `Shared::set_deferred`.
@@ -396,7 +396,7 @@ fn flush(log: &Log, salts: Salts, frame: FrameNo, look: Look<'_>) -> Result<Led,
     log.file().flush().inspect_err(|e| {
         log.poison(&format!("a flush failed: {e}"));
     })?;
-    log.set_durable(last, salts);
+    log.set_durable(last, history);
     Ok(Led::Flushed)
 }
 
@@ -405,14 +405,14 @@ impl SharedLog {
     /// durable.
     fn deferred_until(&self, seen: IndexView) -> Option<FrameNo> {
         let until = match self.shared().is_shared() {
-            true => self.shared().deferred(seen.salts),
+            true => self.shared().deferred(seen.history()),
             // Other processes do not tell this one what they promise. In SQLite's own log it goes
             // on as a stock process, which cannot know either.
             false if self.id().is_none() => None,
             false => Some(seen.last_frame),
         };
         let until = until?.min(seen.last_frame);
-        (!self.is_durable(seen.salts, until)).then_some(until)
+        (!self.is_durable(seen.history(), until)).then_some(until)
     }
 
     /// Whether a promised commit of a snapshot may not be durable.
@@ -431,7 +431,7 @@ impl SharedLog {
         };
         self.group_commit.leading().counts.reads += 1;
         self.group_commit
-            .wait(self, (seen.salts, until), Waiter::Reader, look)
+            .wait(self, (seen.history(), until), Waiter::Reader, look)
     }
 }
 
@@ -451,7 +451,7 @@ impl Writer {
         };
         let shared = self.log.shared();
         let in_company =
-            || shared.contention() > Contention::None || shared.deferred(index.salts).is_some();
+            || shared.contention() > Contention::None || shared.deferred(index.history()).is_some();
         self.config.groups_commits(self.log.mode())
             && policy != SyncPolicy::Normal
             && shared.is_shared()
@@ -460,12 +460,12 @@ impl Writer {
     }
 
     /// Leaves the commit in the page cache, to be published first.
-    pub(super) fn defer(&mut self, salts: Salts) -> Result<(), LogError> {
+    pub(super) fn defer(&mut self, history: History) -> Result<(), LogError> {
         self.write_for_leader()?;
         self.log
             .shared()
-            .set_deferred(salts, self.transaction.commit);
-        self.promise = Promise::Deferred(salts, self.transaction.commit);
+            .set_deferred(history, self.transaction.commit);
+        self.promise = Promise::Deferred(history, self.transaction.commit);
         self.log.group_commit.leading().counts.commits += 1;
         Ok(())
     }
@@ -488,6 +488,7 @@ mod tests {
     use super::*;
     use crate::log::OpenLog;
     use crate::mode::Layout;
+    use crate::wal::Salts;
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::mpsc;
 
@@ -502,7 +503,7 @@ mod tests {
         let lock = theirs.file().try_lock(LockByte::Flush, LockKind::Exclusive);
         assert!(lock.expect("a lock"));
         let log = SharedLog::from(log);
-        let until = (Salts([1; 8]), FrameNo(7));
+        let until = (Salts([1; 8]).into(), FrameNo(7));
         std::thread::scope(|scope| {
             let waits = || log.group_commit.wait(&log, until, Waiter::Commit, &|| None);
             let waiter = scope.spawn(waits);
@@ -524,8 +525,9 @@ mod tests {
             salts: Salts([generation, 2, 3, 4, 5, 6, 7, 8]),
             last_frame: FrameNo(frames),
             checksum: [0; 8],
+            recovery: 0,
         };
-        let failed = |seen: IndexView| log.shared().restart_failed(seen.salts);
+        let failed = |seen: IndexView| log.shared().restart_failed(seen.history());
         let (old, later, new) = (seen(1, 800), seen(1, 880), seen(2, 8));
         gave_up_restart(&log, old, Some(later));
         let part = FrameNo(880 + 880 / RESTART_PART);
@@ -544,7 +546,7 @@ mod tests {
         let path = directory.path().join("db-onewrite");
         let log = Log::create(&OpenLog::for_test(&path), Layout::Packed).expect("a log");
         let log = Arc::new(SharedLog::from(log));
-        let until = (Salts([1; 8]), FrameNo(7));
+        let until = (Salts([1; 8]).into(), FrameNo(7));
         assert!(log.group_commit.lead_or_follow(until), "nobody else leads");
         let (leads, led) = mpsc::channel();
         let its_log = Arc::clone(&log);

@@ -22,7 +22,7 @@ use crate::storage::{AlignedBuf, Durability, Patience, Short};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Instant, Mutex, MutexGuard};
 use crate::waits::IDLE;
-use crate::wal::{FrameNo, Salts, array};
+use crate::wal::{FrameNo, History, Salts, array};
 
 /// The commits of this process that wait for their write.
 #[derive(Default)]
@@ -40,6 +40,8 @@ struct Waiting {
     policy: Option<SyncPolicy>,
     /// The last frame of the commits that are certainly published: all but the last one.
     published: FrameNo,
+    /// The number of the recovery that they follow.
+    recovery: u32,
     due: Option<Instant>,
     thread: Thread,
     /// How often the thread was asked to end.
@@ -140,7 +142,7 @@ impl Queue {
         &self,
         log: &Arc<SharedLog>,
         commit: &Run,
-        (bounds, policy): (GroupSynch, SyncPolicy),
+        (bounds, policy, recovery): (GroupSynch, SyncPolicy, u32),
         patience: &dyn Patience,
     ) -> Result<bool, LogError> {
         let mut guard = self.waiting();
@@ -172,6 +174,7 @@ impl Queue {
             return Err(e);
         }
         waiting.published = FrameNo(commit.first().0.saturating_sub(1));
+        waiting.recovery = recovery;
         run.append(commit);
         let full = run.frames() >= bounds.frames;
         self.any.store(true, Ordering::Release);
@@ -287,12 +290,13 @@ fn write_group(run: &Run, waiting: &mut Waiting, log: &Log) -> Result<(), LogErr
                 &e,
             )
         })?;
-    let salts = Salts(
-        run.frame(run.first())
-            .map_or([0; 8], |frame| array(&frame[8..16])),
-    );
+    let first = run.frame(run.first());
+    let history = History {
+        salts: Salts(first.map_or([0; 8], |frame| array(&frame[8..16]))),
+        recovery: waiting.recovery,
+    };
     let policy = waiting.policy.unwrap_or(SyncPolicy::Full);
-    let everything_before = log.durable_before(run.first(), salts);
+    let everything_before = log.durable_before(run.first(), history);
     let in_one_write = side.is_none()
         && policy == SyncPolicy::Persistent
         && (everything_before || log.file().write_through_covers_all_before());
@@ -315,7 +319,7 @@ fn write_group(run: &Run, waiting: &mut Waiting, log: &Log) -> Result<(), LogErr
         log.file().flush()?;
     }
     if policy != SyncPolicy::Normal {
-        log.set_durable(waiting.published, salts);
+        log.set_durable(waiting.published, history);
     }
     Ok(())
 }
@@ -339,7 +343,8 @@ impl Writer {
         for frame in self.run.first().0..=self.run.last().0 {
             log.forget_frame(FrameNo(frame));
         }
-        let how = (bounds, policy);
+        let recovery = self.transaction.history.map_or(0, |of| of.recovery);
+        let how = (bounds, policy, recovery);
         let joined = log
             .group_synch
             .join(&log, &self.run, how, &*self.patience)?;

@@ -47,7 +47,7 @@ use crate::mode::{Compressing, Floor, GroupSynch, JournalMode, SyncPolicy};
 use crate::storage::{Durability, Patience, Short};
 use crate::sync::Instant;
 use crate::waits::LOOK_AT_NORMAL;
-use crate::wal::{self, FrameNo, IndexView, Salts, array};
+use crate::wal::{self, FrameNo, History, IndexView, Salts, array};
 use partial_frame::PartialFrame;
 use run::Run;
 pub use seal::Resealed;
@@ -249,8 +249,8 @@ impl Writer {
             self.promise.forget_deferred();
         }
         // Not before it is published: the same frames might be written again, and count as durable.
-        if let Some((salts, frame)) = self.promise.take_durable().filter(|_| published) {
-            self.log.set_durable(frame, salts);
+        if let Some((history, frame)) = self.promise.take_durable().filter(|_| published) {
+            self.log.set_durable(frame, history);
         }
         if !has_commit || self.run_is_out && !owes_sync || !published {
             return Ok(());
@@ -314,7 +314,7 @@ impl Writer {
         if self.run_is_known || !self.run_is_out || !is_commit {
             return;
         }
-        let Some(salts) = self.run_salts() else {
+        let Some(history) = self.run_history() else {
             return;
         };
         self.log.set_committed(self.run.last());
@@ -325,12 +325,12 @@ impl Writer {
         for (frame, page, bytes) in self.run.pages() {
             let new = Remembered {
                 frame,
-                salts,
+                history,
                 page,
                 bytes,
             };
             self.log.memory().insert(new, |page, frame| {
-                packed.is_some_and(|packed| packed.is_needed(salts)(page, frame))
+                packed.is_some_and(|packed| packed.is_needed(history)(page, frame))
             });
         }
         self.run_is_known = true;
@@ -371,12 +371,6 @@ impl Writer {
         }
     }
 
-    /// The generation that the collected frames belong to.
-    fn run_salts(&self) -> Option<Salts> {
-        let header = self.run.frame(self.run.first())?;
-        Some(Salts(array(&header[8..16])))
-    }
-
     /// `xWrite`: some bytes of SQLite's log. `view` reads the wal-index's header and verifies it. Few of
     /// a transaction's writes need that, and each finds the same: the connection has the write lock,
     /// so nobody publishes anything meanwhile.
@@ -391,7 +385,7 @@ impl Writer {
     ) -> Result<(), LogError> {
         self.log.check_poison()?;
         if offset == 0 && data.len() == wal::HEADER_BYTES {
-            return self.begin_generation(array(data));
+            return self.begin_generation(array(data), view());
         }
         let page = self.log.geometry().page();
         let mut rest = data;
@@ -418,7 +412,11 @@ impl Writer {
     }
 
     /// The log restarts from its first frame.
-    fn begin_generation(&mut self, header: [u8; wal::HEADER_BYTES]) -> Result<(), LogError> {
+    fn begin_generation(
+        &mut self,
+        header: [u8; wal::HEADER_BYTES],
+        index: Option<IndexView>,
+    ) -> Result<(), LogError> {
         let page = wal::WalHeader::parse(&header).map(|header| header.page_size);
         if page != Some(self.log.geometry().page()) {
             let what = "the WAL header has another page size than the database";
@@ -428,26 +426,33 @@ impl Writer {
         self.transaction.phase = Phase::Ended;
         self.unfinished.restart();
         let salts = Salts(array(&header[16..24]));
+        let recovery = index.map_or(0, |index| index.recovery);
+        let history = History { salts, recovery };
         if let Some(packed) = self.log.packed() {
-            packed.restart(salts);
+            packed.restart(history);
         }
-        self.begin_transaction(FrameNo(1), Some(salts))?;
+        self.begin_transaction(FrameNo(1), Some(history))?;
         self.stock_tail = None;
         self.header = Some(header);
         self.log.note_wal_header(&header);
         Ok(())
     }
 
-    fn begin_transaction(&mut self, first: FrameNo, salts: Option<Salts>) -> Result<(), LogError> {
+    fn begin_transaction(
+        &mut self,
+        first: FrameNo,
+        history: Option<History>,
+    ) -> Result<(), LogError> {
         if self.transaction.is_under_way() {
             return Ok(());
         }
-        self.refresh(salts)?;
-        if let Some(salts) = salts {
-            self.log.begin(salts, FrameNo(first.0.saturating_sub(1)))?;
+        self.refresh(history.map(|history| history.salts))?;
+        if let Some(history) = history {
+            self.log
+                .begin(history, FrameNo(first.0.saturating_sub(1)))?;
         }
         // Nothing stays of a commit that failed, or whose last piece came after its end.
-        self.transaction = Transaction::begin(first, salts);
+        self.transaction = Transaction::begin(first, history);
         self.commit_began = None;
         self.promise.forget_durable();
         self.forget_run();
@@ -481,12 +486,7 @@ impl Writer {
         }
         if !self.transaction.is_under_way() {
             let index = view();
-            let salts = match (self.header, index) {
-                (Some(header), _) => Some(Salts(array(&header[16..24]))),
-                (None, Some(index)) => Some(index.salts),
-                (None, None) => self.log.header_salts(),
-            };
-            self.begin_transaction(frame, salts)?;
+            self.begin_transaction(frame, self.present_history(index))?;
             self.check_stock_tail(index);
         }
         if !self.run.contains(frame) {

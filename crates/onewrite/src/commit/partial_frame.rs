@@ -8,12 +8,12 @@
 //! short read. Our log continues with prepared blocks, and their content would pass for the rest.
 
 use crate::commit::Writer;
-use crate::wal::{FrameNo, Salts};
+use crate::wal::{FrameNo, History};
 
 /// See the module.
 pub(super) struct PartialFrame {
     frame: FrameNo,
-    generation: Option<Salts>,
+    history: Option<History>,
     /// The frame; the first `known` bytes have come.
     bytes: Vec<u8>,
     known: usize,
@@ -29,7 +29,7 @@ impl Writer {
         }
         self.partial = self.run.frame(frame).map(|bytes| PartialFrame {
             frame,
-            generation: self.transaction.generation,
+            history: self.transaction.history,
             bytes: bytes.to_vec(),
             known,
         });
@@ -43,7 +43,7 @@ impl Writer {
     /// Called before the collected frames are written: leaves out the partial one.
     pub(super) fn leave_out_partial(&mut self) {
         if let Some(partial) = &self.partial
-            && partial.generation == self.transaction.generation
+            && partial.history == self.transaction.history
             && partial.frame == self.run.last()
         {
             self.run.truncate(partial.frame);
@@ -56,7 +56,7 @@ impl Writer {
         let goes_on = |partial: &PartialFrame| {
             partial.frame == frame
                 && partial.known == within
-                && partial.generation == self.transaction.generation
+                && partial.history == self.transaction.history
         };
         self.partial
             .take()

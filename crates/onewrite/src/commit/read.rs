@@ -5,7 +5,7 @@ use crate::log::memory::Remembered;
 use crate::log::packed::Packed;
 use crate::log::{ErrorKind, LogError};
 use crate::mode::Layout;
-use crate::wal::{self, FRAME_HEADER_BYTES, FrameNo, IndexView, Salts, array};
+use crate::wal::{self, FRAME_HEADER_BYTES, FrameNo, History, IndexView, Salts, array};
 
 /// SQLite's placeholder for the salts while it knows that it will write the header again.
 const UNSEALED: Salts = Salts([0; 8]);
@@ -63,7 +63,7 @@ impl Writer {
     /// Recovery has ended, and its locks are about to be released.
     pub fn recovered(&self, index: Option<IndexView>) {
         if let (Some(packed), Some(index)) = (self.log.packed(), index) {
-            packed.recovered(index.salts, index.last_frame);
+            packed.recovered(index.history(), index.last_frame);
         }
     }
 
@@ -125,16 +125,16 @@ impl Writer {
         out: &mut [u8],
         index: Option<IndexView>,
     ) -> Result<(), LogError> {
-        let salts = index
-            .map(|index| index.salts)
-            .or_else(|| self.log.header_salts());
+        let history = index
+            .map(|index| index.history())
+            .or_else(|| self.log.header_salts().map(History::from));
         let spilled = self.transaction.has_written(frame) && self.transaction.spilled;
-        if let Some(salts) = salts.filter(|_| !spilled) {
-            let remembered = self.log.memory().read(frame, salts, at, out)
+        if let Some(history) = history.filter(|_| !spilled) {
+            let remembered = self.log.memory().read(frame, history, at, out)
                 || self
                     .log
                     .group_synch
-                    .read(frame, salts, at + FRAME_HEADER_BYTES, out)
+                    .read(frame, history.salts, at + FRAME_HEADER_BYTES, out)
                 || self.read_shared(frame, out, index);
             if remembered {
                 return Ok(());
@@ -152,7 +152,7 @@ impl Writer {
         let index = index.filter(|index| is_whole && frame <= index.last_frame);
         index.is_some_and(|index| {
             self.log
-                .read_shared(frame, index.salts, out, self.committer)
+                .read_shared(frame, index.history(), out, self.committer)
         })
     }
 
@@ -168,7 +168,7 @@ impl Writer {
             self.log
                 .share_pages(pages.map(|(frame, page, bytes)| Remembered {
                     frame,
-                    salts: index.salts,
+                    history: index.history(),
                     page,
                     bytes,
                 }));
@@ -207,16 +207,19 @@ impl Writer {
         out: &mut [u8],
         index: Option<IndexView>,
     ) -> Result<(), LogError> {
-        let (salts, published) = self.whose(frame, index);
+        let (history, published) = self.whose(frame, index);
         let mut header = [0; FRAME_HEADER_BYTES];
         let whole = self.log.geometry().page().bytes();
         let is_there = if out.len() == whole {
             let out = (&mut header, out);
-            self.log.read_packed(packed, salts, frame, published, out)?
+            self.log
+                .read_packed(packed, history, frame, published, out)?
         } else {
             let mut page = vec![0; whole];
             let all = (&mut header, page.as_mut_slice());
-            let is_there = self.log.read_packed(packed, salts, frame, published, all)?;
+            let is_there = self
+                .log
+                .read_packed(packed, history, frame, published, all)?;
             out.copy_from_slice(&page[at..at + out.len()]);
             is_there
         };
@@ -228,14 +231,17 @@ impl Writer {
         }
     }
 
-    /// The generation of a frame, and the last published one if the frame is published, and not one
+    /// The history of a frame, and the last published one if the frame is published, and not one
     /// of this transaction.
-    fn whose(&self, frame: FrameNo, index: Option<IndexView>) -> (Salts, Option<FrameNo>) {
-        let own = self.transaction.present_generation();
+    fn whose(&self, frame: FrameNo, index: Option<IndexView>) -> (History, Option<FrameNo>) {
+        let own = self.transaction.present_history();
         match (index.filter(|index| frame <= index.last_frame), own) {
-            (Some(index), _) => (index.salts, Some(index.last_frame)),
-            (None, Some(salts)) => (salts, None),
-            (None, None) => (self.log.header_salts().unwrap_or(UNSEALED), None),
+            (Some(index), _) => (index.history(), Some(index.last_frame)),
+            (None, Some(own)) => (own, None),
+            (None, None) => {
+                let salts = self.log.header_salts().unwrap_or(UNSEALED);
+                (salts.into(), None)
+            }
         }
     }
 
@@ -260,13 +266,14 @@ impl Writer {
             return self.log.read_frame(frame, out, generations.as_slice());
         };
         // Outside a transaction only recovery reads whole frames, and uses the log's own header.
-        let salts = self.transaction.present_generation();
-        let salts = salts.or(self.log.header_salts()).unwrap_or(UNSEALED);
+        let history = self.transaction.present_history();
+        let history = history.or_else(|| self.log.header_salts().map(History::from));
+        let history = history.unwrap_or_else(|| UNSEALED.into());
         let (header, page) = out.split_at_mut(FRAME_HEADER_BYTES);
         let mut bytes = [0; FRAME_HEADER_BYTES];
         // If it is missing, SQLite's checksums refuse the zeros.
         self.log
-            .read_packed(packed, salts, frame, None, (&mut bytes, page))?;
+            .read_packed(packed, history, frame, None, (&mut bytes, page))?;
         header.copy_from_slice(&bytes);
         Ok(())
     }

@@ -165,13 +165,10 @@ impl Writer {
 
     /// The frames after this commit, up to `last`, fill a sector. No recovery finds them, as their checksums
     /// follow another one than the log's. So other frames come in their places, in the same generation.
-    /// Nothing of this process may take them for published, and no process for durable. Under the write
+    /// The wal-index is about to be made invalid, and the next recovery begins another history. Nothing of
+    /// this one is believed in that: neither a page, nor a place in the log, nor a mark. Under the write
     /// lock.
-    pub fn forget_filling(&mut self, commit: FrameNo, index: &IndexView) {
-        for frame in commit.0 + 1..=index.last_frame.0 {
-            self.log.forget_frame(FrameNo(frame));
-        }
-        self.log.shared().lower_durable(index.salts, commit);
+    pub fn forget_filling(&mut self, commit: FrameNo) {
         self.log.set_committed(commit);
         self.run_is_known = true;
     }

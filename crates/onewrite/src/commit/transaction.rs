@@ -10,7 +10,8 @@
 //! comes. SQLite calls `xSync` of a commit once, and then writes the rest of a frame that fills the
 //! device's sector.
 
-use crate::wal::{FrameNo, Salts};
+use crate::commit::Writer;
+use crate::wal::{FrameNo, History, IndexView, Salts, array};
 
 /// The connection's position in its transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -57,8 +58,8 @@ impl Phase {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Transaction {
     pub(super) phase: Phase,
-    /// The generation that it writes.
-    pub(super) generation: Option<Salts>,
+    /// The history of its frames.
+    pub(super) history: Option<History>,
     /// The last frame that it has written, even if that no longer counts.
     pub(super) live_until: FrameNo,
     /// Whether a part of it went through the page cache.
@@ -69,10 +70,10 @@ pub(super) struct Transaction {
 
 impl Transaction {
     /// A transaction whose first frame is about to be written.
-    pub(super) fn begin(first: FrameNo, generation: Option<Salts>) -> Transaction {
+    pub(super) fn begin(first: FrameNo, history: Option<History>) -> Transaction {
         Transaction {
             phase: Phase::Open,
-            generation,
+            history,
             live_until: FrameNo(first.0.saturating_sub(1)),
             spilled: false,
             commit: FrameNo(0),
@@ -84,9 +85,9 @@ impl Transaction {
         self.phase != Phase::Ended
     }
 
-    /// Its generation, while it is being written.
-    pub(super) fn present_generation(&self) -> Option<Salts> {
-        self.generation.filter(|_| self.is_under_way())
+    /// The history of its frames, while it is being written.
+    pub(super) fn present_history(&self) -> Option<History> {
+        self.history.filter(|_| self.is_under_way())
     }
 
     /// Whether a frame is one that it has written, while it is being written.
@@ -102,9 +103,9 @@ pub(super) enum Promise {
     #[default]
     None,
     /// It is durable, and about to be published.
-    Durable(Salts, FrameNo),
+    Durable(History, FrameNo),
     /// It is published before it is durable, or will be.
-    Deferred(Salts, FrameNo),
+    Deferred(History, FrameNo),
 }
 
 impl Promise {
@@ -123,21 +124,49 @@ impl Promise {
     }
 
     /// Takes the position of a durable commit.
-    pub(super) fn take_durable(&mut self) -> Option<(Salts, FrameNo)> {
-        let Promise::Durable(salts, frame) = *self else {
+    pub(super) fn take_durable(&mut self) -> Option<(History, FrameNo)> {
+        let Promise::Durable(history, frame) = *self else {
             return None;
         };
         *self = Promise::None;
-        Some((salts, frame))
+        Some((history, frame))
     }
 
     /// Takes the position of a deferred commit.
-    pub(super) fn take_deferred(&mut self) -> Option<(Salts, FrameNo)> {
-        let Promise::Deferred(salts, frame) = *self else {
+    pub(super) fn take_deferred(&mut self) -> Option<(History, FrameNo)> {
+        let Promise::Deferred(history, frame) = *self else {
             return None;
         };
         *self = Promise::None;
-        Some((salts, frame))
+        Some((history, frame))
+    }
+}
+
+impl Writer {
+    /// The history that a transaction begins in.
+    pub(super) fn present_history(&self, index: Option<IndexView>) -> Option<History> {
+        let salts = match (self.header, index) {
+            (Some(header), _) => Some(Salts(array(&header[16..24]))),
+            (None, Some(index)) => Some(index.salts),
+            (None, None) => self.log.header_salts(),
+        };
+        let recovery = index.map_or(0, |index| index.recovery);
+        salts.map(|salts| History { salts, recovery })
+    }
+
+    /// The generation that the collected frames belong to.
+    pub(super) fn run_salts(&self) -> Option<Salts> {
+        let header = self.run.frame(self.run.first())?;
+        Some(Salts(array(&header[8..16])))
+    }
+
+    /// The history of the collected frames. Nobody recovers the wal-index while they are written.
+    pub(super) fn run_history(&self) -> Option<History> {
+        let recovery = self.transaction.history.map_or(0, |of| of.recovery);
+        Some(History {
+            salts: self.run_salts()?,
+            recovery,
+        })
     }
 }
 
@@ -161,7 +190,7 @@ mod tests {
 
     #[test]
     fn only_a_promise_of_its_kind_is_forgotten() {
-        let (salts, frame) = (Salts([1; 8]), FrameNo(3));
+        let (salts, frame) = (Salts([1; 8]).into(), FrameNo(3));
         let mut promise = Promise::Deferred(salts, frame);
         promise.forget_durable();
         assert_eq!(promise.take_durable(), None);

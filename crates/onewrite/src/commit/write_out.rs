@@ -12,7 +12,7 @@ use crate::mode::{Layout, SyncPolicy};
 use crate::storage::{AlignedBuf, Durability};
 use crate::sync::atomic::Ordering;
 use crate::sync::fence;
-use crate::wal::{FrameNo, IndexView};
+use crate::wal::{FrameNo, History, IndexView};
 
 const BLOCK: u64 = 4096;
 
@@ -256,7 +256,7 @@ impl Writer {
     /// Compresses the run, for the end of a log without fixed positions.
     fn pack(&mut self, begin: Begin, blocks: Blocks) -> Result<u64, LogError> {
         let log = Arc::clone(&self.log);
-        let (Some(packed), Some(salts)) = (log.packed(), self.transaction.generation) else {
+        let (Some(packed), Some(history)) = (log.packed(), self.transaction.history) else {
             return Err(log.error(ErrorKind::Write, "its generation is not known"));
         };
         // A frame after a finished commit is only begun.
@@ -279,7 +279,7 @@ impl Writer {
             first,
             frames: self.run.between(first, last),
             ends_transaction: ends,
-            salts,
+            history,
         };
         let how = self.config.compressing;
         let packing = packed.pack(
@@ -394,11 +394,11 @@ impl Writer {
         if self.try_group(policy)? {
             return Ok(());
         }
-        let Some(salts) = self.run_salts() else {
+        let Some(history) = self.run_history() else {
             return self.sync_everything(index);
         };
         if self.may_defer(policy, index, alone_in_transaction) {
-            return self.defer(salts);
+            return self.defer(history);
         }
         if policy == SyncPolicy::Normal {
             // Before this call was expected, the frames went to the page cache.
@@ -426,7 +426,7 @@ impl Writer {
             self.flush(everything_before)?;
         }
         // Not of the last frame, if only a part of it is there.
-        self.promise = Promise::Durable(salts, self.transaction.commit);
+        self.promise = Promise::Durable(history, self.transaction.commit);
         Ok(())
     }
 
@@ -436,7 +436,7 @@ impl Writer {
         let packed = self
             .log
             .packed()
-            .filter(|_| self.transaction.generation.is_some());
+            .filter(|_| self.transaction.history.is_some());
         packed.is_some_and(|packed| frame <= packed.committed())
     }
 
@@ -477,7 +477,9 @@ impl Writer {
                 .write_wal_header(&header, Durability::WriteThrough)?;
             self.header = None;
             if let Some(salts) = self.log.header_salts() {
-                self.log.set_durable(FrameNo(0), salts);
+                let recovery = index.map_or(0, |index| index.recovery);
+                self.log
+                    .set_durable(FrameNo(0), History { salts, recovery });
             }
             return Ok(());
         }
@@ -491,7 +493,7 @@ impl Writer {
         self.write_header()?;
         self.flush(self.published_is_durable(index))?;
         if let Some(index) = index {
-            self.log.set_durable(index.last_frame, index.salts);
+            self.log.set_durable(index.last_frame, index.history());
         }
         Ok(())
     }
@@ -501,11 +503,11 @@ impl Writer {
         match index {
             Some(index) => self
                 .log
-                .durable_before(index.last_frame.plus(1), index.salts),
+                .durable_before(index.last_frame.plus(1), index.history()),
             // `locking_mode=EXCLUSIVE` without shared memory: all frames are ours.
             None => self
-                .run_salts()
-                .is_some_and(|salts| self.log.durable_before(self.run.first(), salts)),
+                .run_history()
+                .is_some_and(|of| self.log.durable_before(self.run.first(), of)),
         }
     }
 

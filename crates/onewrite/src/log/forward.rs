@@ -223,4 +223,10 @@ impl Log {
         let never_writes_over = self.file.capabilities().filesystem == "btrfs";
         self.geometry.layout() == Layout::Gathered || never_writes_over
     }
+
+    /// Whether a store into memory that is mapped from a file here may find no space, unless the file's
+    /// blocks are written in place. An overlay does not say what is below it.
+    pub fn may_lack_space_for_mapped_blocks(&self) -> bool {
+        ["btrfs", "overlay"].contains(&&*self.file.capabilities().filesystem)
+    }
 }

@@ -12,14 +12,14 @@
 //! Slabs of a closed log are kept for the next one, as many as one log may have. For memory that is
 //! new to the process, the kernel takes longer to supply a page than reading the frame again takes.
 //!
-//! Only published frames are remembered. Within one generation (one pair of salts) a published
-//! frame never changes. So a hit with the salts of the reader's snapshot is the frame.
+//! Only published frames are remembered. Within one [`History`] a published frame never changes. So a
+//! hit with that of the reader's wal-index is the frame.
 
 use std::sync::{Arc, PoisonError, Weak};
 
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{self, RwLock, RwLockWriteGuard};
-use crate::wal::{FrameNo, PageNo, PageSize, Salts};
+use crate::wal::{FrameNo, History, PageNo, PageSize};
 
 /// The bound of the frame memory of one log, in bytes.
 pub const MAX_BYTES: usize = 4 << 20;
@@ -120,14 +120,14 @@ struct Slab {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Tag {
     frame: FrameNo,
-    salts: Salts,
+    history: History,
     /// The page that it holds.
     page: PageNo,
 }
 
 impl Tag {
-    fn is(&self, frame: FrameNo, salts: Salts) -> bool {
-        (self.frame, self.salts) == (frame, salts)
+    fn is(&self, frame: FrameNo, history: History) -> bool {
+        (self.frame, self.history) == (frame, history)
     }
 }
 
@@ -136,8 +136,8 @@ impl Tag {
 pub struct Remembered<'a> {
     /// The frame.
     pub frame: FrameNo,
-    /// Its generation.
-    pub salts: Salts,
+    /// Its history.
+    pub history: History,
     /// The page's number.
     pub page: PageNo,
     /// The page.
@@ -223,13 +223,13 @@ impl FrameMemory {
     fn slot_for(
         &self,
         frame: FrameNo,
-        salts: Salts,
+        history: History,
         is_needed: impl Fn(PageNo, FrameNo) -> bool,
     ) -> Option<Place<'_>> {
         let rank = |(slab, slot): (&'_ Arc<SharedSlab>, usize)| match Self::tag(slab, slot) {
-            Some(tag) if tag.is(frame, salts) => (Use::Same, 0),
+            Some(tag) if tag.is(frame, history) => (Use::Same, 0),
             None => (Use::Empty, 0),
-            Some(tag) if tag.salts != salts => (Use::Over, 0),
+            Some(tag) if tag.history != history => (Use::Over, 0),
             Some(tag) if !is_needed(tag.page, tag.frame) => (Use::Known, tag.frame.0),
             Some(tag) => (Use::Needed, tag.frame.0),
         };
@@ -244,7 +244,7 @@ impl FrameMemory {
     /// Remembers a published frame, in place of an older one: of one that is not needed for the next
     /// differences, if pages are large. `is_needed` must not use this memory.
     pub fn insert(&self, new: Remembered<'_>, is_needed: impl Fn(PageNo, FrameNo) -> bool) {
-        if let Some(place) = self.slot_for(new.frame, new.salts, is_needed) {
+        if let Some(place) = self.slot_for(new.frame, new.history, is_needed) {
             self.put(place.slab, Self::change(place.slab), place.slot, new);
         }
     }
@@ -252,13 +252,13 @@ impl FrameMemory {
     /// Remembers a published frame that was read, unless that would displace a newer one, or one that is
     /// needed: commits use these for their differences.
     pub fn offer(&self, new: Remembered<'_>, is_needed: impl Fn(PageNo, FrameNo) -> bool) {
-        let place = self.slot_for(new.frame, new.salts, is_needed);
+        let place = self.slot_for(new.frame, new.history, is_needed);
         let Some(place) = place.filter(|place| place.of < Use::Needed) else {
             return;
         };
         let guard = Self::change(place.slab);
         let present = guard.tags.get(place.slot).copied().flatten();
-        if present.is_none_or(|tag| tag.salts != new.salts || tag.frame < new.frame) {
+        if present.is_none_or(|tag| tag.history != new.history || tag.frame < new.frame) {
             self.put(place.slab, guard, place.slot, new);
         }
     }
@@ -283,7 +283,7 @@ impl FrameMemory {
             slab.pages[at..at + self.page_bytes].copy_from_slice(new.bytes);
             slab.tags[slot] = Some(Tag {
                 frame: new.frame,
-                salts: new.salts,
+                history: new.history,
                 page: new.page,
             });
         }
@@ -302,8 +302,14 @@ impl FrameMemory {
 
     /// Copies a part of a remembered page, from byte `at` on; `false` if the page is not
     /// remembered.
-    pub fn read(&self, frame: FrameNo, salts: Salts, at: usize, out: &mut [u8]) -> bool {
-        let copied = self.view(frame, salts, |page| {
+    pub fn read(
+        &self,
+        frame: FrameNo,
+        history: impl Into<History>,
+        at: usize,
+        out: &mut [u8],
+    ) -> bool {
+        let copied = self.view(frame, history, |page| {
             let part = page.get(at..at + out.len());
             part.map(|bytes| out.copy_from_slice(bytes)).is_some()
         });
@@ -314,13 +320,14 @@ impl FrameMemory {
     pub fn view<R>(
         &self,
         frame: FrameNo,
-        salts: Salts,
+        history: impl Into<History>,
         look: impl FnOnce(&[u8]) -> R,
     ) -> Option<R> {
+        let history = history.into();
         for (of, slot) in self.slots(frame) {
             let slab = of.slab.read().unwrap_or_else(PoisonError::into_inner);
             let tag = slab.tags.get(slot).copied().flatten();
-            if tag.is_some_and(|tag| tag.is(frame, salts)) {
+            if tag.is_some_and(|tag| tag.is(frame, history)) {
                 let at = slot * self.page_bytes;
                 let page = slab.pages.get(at..at + self.page_bytes)?;
                 of.is_used.store(true, Ordering::Relaxed);
@@ -348,6 +355,7 @@ impl Drop for FrameMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wal::Salts;
 
     const OLD: Salts = Salts([1; 8]);
     const NEW: Salts = Salts([2; 8]);
@@ -369,7 +377,7 @@ mod tests {
     fn frame(frame: u32, salts: Salts, bytes: &[u8]) -> Remembered<'_> {
         Remembered {
             frame: FrameNo(frame),
-            salts,
+            history: salts.into(),
             page: PageNo(1),
             bytes,
         }

@@ -40,7 +40,7 @@ use crate::storage::{
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 use crate::waits::stall::{self, Phase};
-use crate::wal::{self, FrameNo, Salts, WalHeader};
+use crate::wal::{self, FrameNo, History, Salts, WalHeader};
 
 pub use error::{ErrorKind, LogError};
 pub use header::{Batches, HeaderError, Locks, LogHeader, LogId};
@@ -187,18 +187,18 @@ impl Log {
     }
 
     /// Whether every frame before `first` is known to be durable.
-    pub fn durable_before(&self, first: FrameNo, salts: Salts) -> bool {
-        self.is_durable(salts, FrameNo(first.0.saturating_sub(1)))
+    pub fn durable_before(&self, first: FrameNo, history: impl Into<History>) -> bool {
+        self.is_durable(history, FrameNo(first.0.saturating_sub(1)))
     }
 
     /// Whether everything up to this frame is known to be durable.
-    pub fn is_durable(&self, salts: Salts, last: FrameNo) -> bool {
-        self.shared.durable(salts) >= Some(last)
+    pub fn is_durable(&self, history: impl Into<History>, last: FrameNo) -> bool {
+        self.shared.durable(history) >= Some(last)
     }
 
     /// Notes that everything up to `last` is durable.
-    pub fn set_durable(&self, last: FrameNo, salts: Salts) {
-        self.shared.set_durable(salts, last);
+    pub fn set_durable(&self, last: FrameNo, history: impl Into<History>) {
+        self.shared.set_durable(history, last);
     }
 
     /// Notes the last frame of a commit.

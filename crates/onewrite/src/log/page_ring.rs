@@ -5,6 +5,8 @@
 //! A frame has one slot, by its number. A slot has a sequence lock: its writer makes the sequence odd,
 //! stores the page, and makes it even again. A reader that finds another sequence after its copy than
 //! before has read nothing. A CRC-32C covers generation, frame and page, so no stray write is believed.
+//! A slot also has the number of the wal-index's last recovery. So nobody need forget what a recovery has
+//! dropped: it is of another [`History`].
 //!
 //! Only published frames are put there, under SQLite's write lock, and only while another process reads
 //! what others log. The log has everything that is here. A slot that is lost, or was left half written by
@@ -19,7 +21,7 @@ use super::shared::{Committer, Contention};
 use crate::storage::{Make, PageWord, SharedSlots, SlotHeader, SlotLayout};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::fence;
-use crate::wal::{FrameNo, PageNo, PageSize, Salts, array};
+use crate::wal::{FrameNo, History, PageNo, PageSize, Salts, array};
 
 /// Bytes of pages, unless pages are large or small.
 const BYTES: usize = 1 << 20;
@@ -53,9 +55,12 @@ fn of_salts(salts: Salts) -> u64 {
     u64::from_ne_bytes(salts.0)
 }
 
-fn crc_of(salts: Salts, frame: u64, page: &[u8]) -> u64 {
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&salts.0), &frame.to_ne_bytes());
-    crc32c::crc32c_append(crc, page).into()
+/// The number of the recovery in the upper half, the CRC-32C in the lower.
+fn crc_of(history: History, frame: u64, page: &[u8]) -> u64 {
+    let crc = crc32c::crc32c(&history.recovery.to_ne_bytes());
+    let crc = crc32c::crc32c_append(crc, &history.salts.0);
+    let crc = crc32c::crc32c_append(crc, &frame.to_ne_bytes());
+    u64::from(history.recovery) << 32 | u64::from(crc32c::crc32c_append(crc, page))
 }
 
 impl PageRing {
@@ -102,8 +107,8 @@ impl PageRing {
             return;
         };
         let frame = u64::from(new.page.0) << 32 | u64::from(new.frame.0);
-        let crc = crc_of(new.salts, frame, new.bytes);
-        claim.fill(of_salts(new.salts), frame, crc);
+        let crc = crc_of(new.history, frame, new.bytes);
+        claim.fill(of_salts(new.history.salts), frame, crc);
         for (word, bytes) in claim.page.iter().zip(new.bytes.chunks_exact(WORD)) {
             word.store(usize::from_ne_bytes(array(bytes)), Ordering::Relaxed);
         }
@@ -123,7 +128,13 @@ impl PageRing {
 
     /// Copies the page of a frame, and returns its number. `None` if it is not there. Then `page` may
     /// hold anything.
-    pub fn get(&self, frame: FrameNo, salts: Salts, page: &mut [u8]) -> Option<PageNo> {
+    pub fn get(
+        &self,
+        frame: FrameNo,
+        history: impl Into<History>,
+        page: &mut [u8],
+    ) -> Option<PageNo> {
+        let history = history.into();
         let (header, words) = self.slot(frame)?;
         if page.len() != words.len() * WORD {
             return None;
@@ -132,7 +143,7 @@ impl PageRing {
         let found = header.frame.load(Ordering::Relaxed);
         let is_it = before % 2 == 0
             && found as u32 == frame.0
-            && header.salts.load(Ordering::Relaxed) == of_salts(salts);
+            && header.salts.load(Ordering::Relaxed) == of_salts(history.salts);
         if !is_it {
             return None;
         }
@@ -144,7 +155,8 @@ impl PageRing {
         fence(Ordering::Acquire);
         let is_same = header.sequence.load(Ordering::Relaxed) == before;
         // The model must find what the CRC would hide.
-        let is_whole = is_same && (cfg!(loom) || crc == crc_of(salts, found, page));
+        let is_of_it = (crc >> 32) as u32 == history.recovery;
+        let is_whole = is_same && is_of_it && (cfg!(loom) || crc == crc_of(history, found, page));
         is_whole.then_some(PageNo((found >> 32) as u32))
     }
 }
@@ -178,24 +190,24 @@ pub struct Nearby<'a> {
 
 impl Nearby<'_> {
     /// Copies a whole page; `false` if it is in neither.
-    pub fn read(self, frame: FrameNo, salts: Salts, page: &mut [u8]) -> bool {
-        self.memory.read(frame, salts, 0, page)
+    pub fn read(self, frame: FrameNo, history: History, page: &mut [u8]) -> bool {
+        self.memory.read(frame, history, 0, page)
             || self
                 .ring
-                .is_some_and(|ring| ring.get(frame, salts, page).is_some())
+                .is_some_and(|ring| ring.get(frame, history, page).is_some())
     }
 
     /// Looks at a whole page. `space` is for one that must be copied.
     pub fn view<R>(
         self,
         frame: FrameNo,
-        salts: Salts,
+        history: History,
         space: &mut [u8],
         mut look: impl FnMut(&[u8]) -> R,
     ) -> Option<R> {
-        let seen = self.memory.view(frame, salts, &mut look);
+        let seen = self.memory.view(frame, history, &mut look);
         seen.or_else(|| {
-            self.ring?.get(frame, salts, space)?;
+            self.ring?.get(frame, history, space)?;
             Some(look(space))
         })
     }
@@ -280,7 +292,7 @@ impl Log {
     pub fn read_shared(
         &self,
         frame: FrameNo,
-        salts: Salts,
+        history: History,
         page: &mut [u8],
         reader: Committer,
     ) -> bool {
@@ -290,19 +302,19 @@ impl Log {
         self.note_reader(reader);
         let found = self
             .page_ring()
-            .and_then(|ring| ring.get(frame, salts, page));
+            .and_then(|ring| ring.get(frame, history, page));
         let Some(number) = found else {
             return false;
         };
         self.pages.found.fetch_add(1, Ordering::Relaxed);
         let read = Remembered {
             frame,
-            salts,
+            history,
             page: number,
             bytes: page,
         };
         // It stays there longer, for the differences of later commits.
-        self.memory.offer(read, packed.is_needed(salts));
+        self.memory.offer(read, packed.is_needed(history));
         true
     }
 
@@ -339,7 +351,7 @@ mod tests {
     fn put(ring: &PageRing, frame: u32, salts: Salts, byte: u8) {
         ring.put(Remembered {
             frame: FrameNo(frame),
-            salts,
+            history: salts.into(),
             page: PageNo(frame + 100),
             bytes: &[byte; PAGE],
         });
@@ -385,6 +397,36 @@ mod tests {
         put(&ring, 5, NEW, 8);
         header(&ring, 5).frame.fetch_add(256, Ordering::Relaxed);
         assert_eq!(get(&ring, 261, NEW), None);
+    }
+
+    /// Nobody forgets what a recovery has dropped: its process may have no slots.
+    #[test]
+    fn a_frame_that_a_recovery_may_have_dropped_is_not_there() {
+        let ring = ring();
+        let after = |recovery| History {
+            salts: OLD,
+            recovery,
+        };
+        let put = |recovery, byte| {
+            ring.put(Remembered {
+                frame: FrameNo(5),
+                history: after(recovery),
+                page: PageNo(105),
+                bytes: &[byte; PAGE],
+            });
+        };
+        let get = |recovery| {
+            let mut page = [0; PAGE];
+            let number = ring.get(FrameNo(5), after(recovery), &mut page);
+            number.map(|_| page[0])
+        };
+        put(7, 1);
+        assert_eq!((get(7), get(8), get(0)), (Some(1), None, None));
+        put(8, 2);
+        assert_eq!((get(7), get(8)), (None, Some(2)));
+        // A stray write into the number of the recovery.
+        header(&ring, 5).crc.fetch_xor(1 << 32, Ordering::Relaxed);
+        assert_eq!((get(8), get(8 ^ 1)), (None, None));
     }
 
     #[test]
@@ -452,7 +494,7 @@ mod tests {
             for frame in (1..=frames).map(FrameNo) {
                 ring.put(Remembered {
                     frame,
-                    salts: OLD,
+                    history: OLD.into(),
                     page: PageNo(9),
                     bytes: &content,
                 });

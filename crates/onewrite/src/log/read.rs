@@ -10,7 +10,7 @@ use super::layout::{self, Geometry, Slot};
 use super::packed::{Found, Packed};
 use super::{ErrorKind, Log, LogError};
 use crate::mode::Layout;
-use crate::wal::{FRAME_HEADER_BYTES, FrameHeader, FrameNo, PageNo, Salts};
+use crate::wal::{FRAME_HEADER_BYTES, FrameHeader, FrameNo, History, PageNo, Salts};
 
 impl Log {
     /// Reads one page from the file, from byte `at` of it on, of a frame of one of `generations`.
@@ -149,11 +149,11 @@ impl Log {
     ///
     /// # Errors
     /// The log does not have that frame; an I/O error.
-    pub fn begin(&self, salts: Salts, last: FrameNo) -> Result<(), LogError> {
+    pub fn begin(&self, history: impl Into<History>, last: FrameNo) -> Result<(), LogError> {
         let Some(packed) = &self.packed else {
             return Ok(());
         };
-        match self.reading(packed.begin(&self.file, salts, last))? {
+        match self.reading(packed.begin(&self.file, history, last))? {
             true => Ok(()),
             false => Err(self.missing(last)),
         }
@@ -173,7 +173,7 @@ impl Log {
     pub fn read_packed(
         &self,
         packed: &Packed,
-        salts: Salts,
+        history: impl Into<History>,
         frame: FrameNo,
         published: Option<FrameNo>,
         out: (&mut [u8; FRAME_HEADER_BYTES], &mut [u8]),
@@ -182,7 +182,7 @@ impl Log {
         let read = packed.read(
             &self.file,
             Some(self.nearby()),
-            salts,
+            history,
             frame,
             published,
             (header, page),

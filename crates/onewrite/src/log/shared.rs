@@ -8,9 +8,9 @@
 //! zeros. If no page is available, a process uses private words. Then it knows of no durable
 //! commits but its own, and flushes more than necessary.
 //!
-//! A *mark* is a frame number with a tag of its generation, in one word, so that it is read and
-//! raised atomically. It is true forever, because flushed frames stay on the device. A mark of
-//! another generation says nothing.
+//! A *mark* is a frame number with a tag of its history, in one word, so that it is read and raised
+//! atomically. It is true forever, because flushed frames stay on the device. A mark of another history
+//! says nothing: the log may have restarted, or recovery may have dropped the frame.
 
 use onewrite_common::files::companion;
 use std::path::{Path, PathBuf};
@@ -27,14 +27,14 @@ use crate::storage::{
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{fence, spin_until};
 use crate::waits::{TOGETHER, TURN_SPIN};
-use crate::wal::{FrameNo, Salts, be32};
+use crate::wal::{FrameNo, History, be32};
 
 /// The form of the words that this version understands: "ows" and a number. The lower half of the
 /// word identifies the run of the system: words from an earlier run mean nothing.
-const FORM: u64 = 0x6f77_7301_0000_0000;
+const FORM: u64 = 0x6f77_7302_0000_0000;
 
 /// The form of the slots for pages: "owp" and a number. The lower half of the word is a page's size.
-const SLOTS_FORM: u64 = 0x6f77_7001_0000_0000;
+const SLOTS_FORM: u64 = 0x6f77_7002_0000_0000;
 
 /// A process that reads what others log notes that no more often, in milliseconds.
 const NOTE_READER_EVERY: u32 = 25;
@@ -73,27 +73,28 @@ pub fn path_of(log: &Path) -> PathBuf {
     companion(log, "-shm")
 }
 
-fn mark(salts: Salts, frame: FrameNo) -> u64 {
-    u64::from(tag(salts)) << 32 | u64::from(frame.0)
+fn mark(history: History, frame: FrameNo) -> u64 {
+    u64::from(tag(history)) << 32 | u64::from(frame.0)
 }
 
 /// Never 0, which is the tag of an unset mark.
-fn tag(salts: Salts) -> u32 {
-    (be32(&salts.0, 0).rotate_left(16) ^ be32(&salts.0, 4)).max(1)
+fn tag(history: History) -> u32 {
+    let salts = &history.salts.0;
+    (be32(salts, 0).rotate_left(16) ^ be32(salts, 4) ^ history.recovery).max(1)
 }
 
-/// Raises a mark. One of another generation is replaced.
-fn raise(word: &AtomicU64, salts: Salts, frame: FrameNo) {
+/// Raises a mark. One of another history is replaced.
+fn raise(word: &AtomicU64, history: History, frame: FrameNo) {
     let _ = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |present| {
-        let is_of_this = present >> 32 == u64::from(tag(salts));
+        let is_of_this = present >> 32 == u64::from(tag(history));
         let is_known = is_of_this && present as u32 >= frame.0;
-        (!is_known).then_some(mark(salts, frame))
+        (!is_known).then_some(mark(history, frame))
     });
 }
 
-fn frame_of(word: &AtomicU64, salts: Salts) -> Option<FrameNo> {
+fn frame_of(word: &AtomicU64, history: History) -> Option<FrameNo> {
     let value = word.load(Ordering::Acquire);
-    (value >> 32 == u64::from(tag(salts))).then_some(FrameNo(value as u32))
+    (value >> 32 == u64::from(tag(history))).then_some(FrameNo(value as u32))
 }
 
 impl Shared {
@@ -152,29 +153,17 @@ impl Shared {
         self.page.writable()
     }
 
-    /// Every frame up to this one of this generation is durable.
-    pub fn durable(&self, salts: Salts) -> Option<FrameNo> {
-        frame_of(&self.page.durable, salts)
+    /// Every frame up to this one of this history is durable.
+    pub fn durable(&self, history: impl Into<History>) -> Option<FrameNo> {
+        frame_of(&self.page.durable, history.into())
     }
 
     /// Notes that. Call it only for frames that were published when the flush began, or that the
     /// caller is about to publish.
-    pub fn set_durable(&self, salts: Salts, frame: FrameNo) {
+    pub fn set_durable(&self, history: impl Into<History>, frame: FrameNo) {
         if let Some(words) = self.words() {
-            raise(&words.durable, salts, frame);
+            raise(&words.durable, history.into(), frame);
         }
-    }
-
-    /// Frames after this one are not part of the log, and others come in their places.
-    pub fn lower_durable(&self, salts: Salts, frame: FrameNo) {
-        let Some(words) = self.words() else { return };
-        let _ = words
-            .durable
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |present| {
-                let is_of_this = present >> 32 == u64::from(tag(salts));
-                let is_beyond = is_of_this && present as u32 > frame.0;
-                is_beyond.then_some(mark(salts, frame))
-            });
     }
 
     /// Forgets how far the log is durable.
@@ -188,22 +177,23 @@ impl Shared {
     ///
     /// A process that sees the frame published also sees this mark, and finds the frame in the page
     /// cache. SQLite publishes it by plain stores, which the fence keeps after everything before.
-    pub fn set_deferred(&self, salts: Salts, frame: FrameNo) {
+    pub fn set_deferred(&self, history: impl Into<History>, frame: FrameNo) {
         if let Some(words) = self.words() {
-            words.deferred.store(mark(salts, frame), Ordering::Release);
+            let mark = mark(history.into(), frame);
+            words.deferred.store(mark, Ordering::Release);
         }
         fence(Ordering::Release);
     }
 
-    /// The frame up to which promised commits of this generation may not be durable yet; `None` if
-    /// all are.
+    /// The frame up to which promised commits of this history may not be durable yet; `None` if all are.
     ///
     /// This covers commits that the caller has seen published before. The fence keeps this load
     /// after that one, and pairs with the fence in [`Shared::set_deferred`].
-    pub fn deferred(&self, salts: Salts) -> Option<FrameNo> {
+    pub fn deferred(&self, history: impl Into<History>) -> Option<FrameNo> {
+        let history = history.into();
         fence(Ordering::Acquire);
-        let deferred = frame_of(&self.page.deferred, salts)?;
-        (self.durable(salts) < Some(deferred)).then_some(deferred)
+        let deferred = frame_of(&self.page.deferred, history)?;
+        (self.durable(history) < Some(deferred)).then_some(deferred)
     }
 
     /// Notes that a connection commits, under the write lock.
@@ -352,15 +342,15 @@ impl Shared {
 
     /// Notes that a wait for the log's restart failed: no connection of any process waits for it again
     /// before the log has this many frames. Another process may have noted more frames just now.
-    pub fn set_restart_failed(&self, salts: Salts, until: FrameNo) {
+    pub fn set_restart_failed(&self, history: impl Into<History>, until: FrameNo) {
         if let Some(words) = self.words() {
-            raise(&words.restart_failed, salts, until);
+            raise(&words.restart_failed, history.into(), until);
         }
     }
 
     /// See [`Shared::set_restart_failed`]; `None` if no wait of this generation has failed.
-    pub fn restart_failed(&self, salts: Salts) -> Option<FrameNo> {
-        frame_of(&self.page.restart_failed, salts)
+    pub fn restart_failed(&self, history: impl Into<History>) -> Option<FrameNo> {
+        frame_of(&self.page.restart_failed, history.into())
     }
 
     /// How often the write lock was released; see [`Shared::wait_for_release`].
@@ -438,6 +428,11 @@ fn now() -> u64 {
     (now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64).max(1)
 }
 
+/// A number that differs from moment to moment.
+pub fn moment() -> u64 {
+    now()
+}
+
 /// The same, as far as a part of a word holds it.
 fn now_millis() -> u32 {
     (now() / 1_000_000) as u32
@@ -451,6 +446,7 @@ fn age(noted: u64, now: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wal::Salts;
 
     const OLD: Salts = Salts([1, 2, 3, 4, 5, 6, 7, 8]);
     const NEW: Salts = Salts([1, 2, 3, 5, 9, 6, 7, 8]);
@@ -484,16 +480,21 @@ mod tests {
         );
     }
 
+    /// A leader has looked before recovery dropped a frame, and raises the mark after it.
     #[test]
-    fn frames_that_are_not_part_of_the_log_are_not_durable() {
+    fn a_mark_says_nothing_of_what_comes_after_a_recovery() {
         let shared = Shared::private();
-        shared.set_durable(OLD, FrameNo(10));
-        shared.lower_durable(NEW, FrameNo(3));
-        assert_eq!(shared.durable(OLD), Some(FrameNo(10)));
-        shared.lower_durable(OLD, FrameNo(7));
-        assert_eq!(shared.durable(OLD), Some(FrameNo(7)));
-        shared.lower_durable(OLD, FrameNo(9));
-        assert_eq!(shared.durable(OLD), Some(FrameNo(7)));
+        let after = |recovery| History {
+            salts: OLD,
+            recovery,
+        };
+        shared.set_deferred(after(2), FrameNo(6));
+        shared.set_durable(after(1), FrameNo(9));
+        assert_eq!(shared.durable(after(1)), Some(FrameNo(9)));
+        assert_eq!(shared.durable(after(2)), None);
+        assert_eq!(shared.deferred(after(2)), Some(FrameNo(6)));
+        shared.set_durable(after(2), FrameNo(6));
+        assert_eq!(shared.deferred(after(2)), None);
     }
 
     #[test]

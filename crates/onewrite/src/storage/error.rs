@@ -204,6 +204,12 @@ impl StorageError {
         self.is(Errno::NOENT)
     }
 
+    /// Whether there is a file of that name.
+    #[must_use]
+    pub fn is_there_already(&self) -> bool {
+        self.is(Errno::EXIST)
+    }
+
     /// Steps that the user can take.
     fn way_out(&self) -> Option<&'static str> {
         let Self::Io { operation, .. } = self else {

@@ -53,7 +53,7 @@ pub use initialize::{Init, ParseInitError};
 pub use kept::close_kept_databases;
 pub(crate) use kept::kept_database;
 pub use lock::{LockByte, LockKind, is_byte_locked, is_present, lock_path};
-pub use open::{Access, Create, DirectIo, NewFile, remove_file, sync_directory};
+pub use open::{Access, Create, DirectIo, NewFile, make_in_place, remove_file, sync_directory};
 pub use probe::NO_BARRIERS;
 pub use reserve::Reserve;
 pub use shared::{SharedPage, SharedWords};

@@ -7,7 +7,7 @@ use super::file::flushes::Flushes;
 use super::file::{Direct, LogFile, retry};
 use super::observer::{self, Call};
 use super::probe;
-use rustix::fs::{FileType, Mode, OFlags, Stat, fstat};
+use rustix::fs::{FileType, IFlags, Mode, OFlags, Stat, fstat, ioctl_getflags, ioctl_setflags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -209,6 +209,32 @@ pub(super) fn open_buffered(
         give_permissions(&fd, new, &stat);
     }
     Ok(fd.into())
+}
+
+/// Asks the file system to write the blocks of an empty file in place. Btrfs looks for new blocks otherwise,
+/// when a process stores into memory that is mapped from the file. Where it is full it ends that process
+/// (SIGBUS). From Linux 6.15 on a store into blocks that are there needs no space then. Other file systems
+/// write in place anyway, or cannot: a failure changes nothing.
+pub(super) fn write_in_place(file: impl AsFd) {
+    let flags = ioctl_getflags(&file);
+    if let Some(flags) = flags.ok().filter(|flags| !flags.contains(IFlags::NOCOW)) {
+        let _ = ioctl_setflags(&file, flags | IFlags::NOCOW);
+    }
+}
+
+/// Makes an empty file whose blocks are written in place, unless there is a file of that name.
+///
+/// # Errors
+/// It cannot be made.
+pub fn make_in_place(path: &Path, new: NewFile) -> Result<(), StorageError> {
+    match open_buffered(path, Create::New(new), Access::ReadWrite) {
+        Ok(file) => {
+            write_in_place(&file);
+            Ok(())
+        }
+        Err(e) if e.is_there_already() => Ok(()),
+        Err(e) => Err(e),
+    }
 }
 
 /// Treats a new log as SQLite does: the right permissions despite the umask, and the database's

@@ -1,12 +1,12 @@
 //! A page of memory that all processes with an open log share: a mapped file next to the log.
 //!
 //! It holds only data that a crash of the system may lose, and is never flushed. Its one block is
-//! allocated before it is mapped, so that no access fails for lack of space. Behind it the file may
-//! have room for pages ([`super::slots`]).
+//! allocated before it is mapped, and written in place ([`super::open`]), so that no access fails for lack
+//! of space. Behind it the file may have room for pages ([`super::slots`]).
 
 use super::error::{Operation, StorageError};
 use super::observer::{self, Call};
-use super::open::{Access, Create, NewFile, open_buffered};
+use super::open::{Access, Create, NewFile, open_buffered, write_in_place};
 use super::slots::{Make, SharedSlots, SlotLayout};
 #[cfg(not(any(shuttle, loom)))]
 use super::sys::Mapped;
@@ -132,6 +132,9 @@ impl SharedPage {
         let file = open_buffered(path, create, access)?;
         let error = |e: rustix::io::Errno| StorageError::io(path, Operation::Open, e);
         if access == Access::ReadWrite {
+            if rustix::fs::fstat(&file).map_err(error)?.st_size == 0 {
+                write_in_place(&file);
+            }
             rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, SHARED_BYTES)
                 .map_err(error)?;
         } else if rustix::fs::fstat(&file).map_err(error)?.st_size < SHARED_BYTES as i64 {

@@ -8,12 +8,12 @@
 //! | 25 to 29 | `aReadMark`: the last frame for each read lock |
 //! | 30, 31 | bytes that SQLite locks |
 //! | 32 | `nBackfillAttempted`: frames that a checkpoint may have copied |
-//! | 33 | unused |
+//! | 33 | unused by SQLite: a number of ours for the last recovery, 0 if there was none |
 
 use std::array;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-use super::{Checksum, FrameNo, Salts};
+use super::{Checksum, FrameNo, History, Salts};
 
 /// Words of the two headers and of the words for checkpoints.
 pub const INDEX_WORDS: usize = 34;
@@ -30,6 +30,7 @@ const SECOND_READ_MARK: usize = 26;
 const FREE_READ_MARKS: [usize; 3] = [27, 28, 29];
 const UNUSED: u32 = 0xffff_ffff;
 const BACKFILL_ATTEMPTED: usize = 32;
+const RECOVERY: usize = 33;
 /// A copy with a wrong checksum is being written, or was when its writer died.
 const LOOKS: usize = 64;
 
@@ -92,11 +93,11 @@ impl<'a> WalIndex<'a> {
                 words: self.read(0),
             };
             if first.is_whole() {
-                return Some(first.view());
+                return Some(first.view(self.word(RECOVERY)));
             }
             let copies = self.copies();
             if let Some(whole) = copies.iter().find(|copy| copy.is_whole()) {
-                return Some(whole.view());
+                return Some(whole.view(self.word(RECOVERY)));
             }
             if copies.iter().all(|copy| copy.words[word::FLAGS] == 0) {
                 break;
@@ -168,6 +169,19 @@ impl WritableIndex<'_> {
         }
     }
 
+    /// Recovery has ended, and its locks are still held: no process has written a frame behind those that
+    /// it has published. A process that sees such a frame published sees this number, too.
+    ///
+    /// It is no counter: a wal-index that is made again begins with 0, next to shared memory that may stay.
+    pub fn note_recovery(&self, seed: u64) {
+        let present = self.0.word(RECOVERY);
+        let mixed = crc32c::crc32c(&(seed ^ u64::from(present)).to_ne_bytes());
+        let new = [mixed, mixed.wrapping_add(1), mixed.wrapping_add(2)];
+        let new = new.into_iter().find(|new| ![0, present].contains(new));
+        self.put(RECOVERY, new.unwrap_or(1));
+        fence(Ordering::Release);
+    }
+
     /// Makes both copies of the header invalid, so that every connection, in every process, recovers
     /// from the log before it reads again.
     pub fn invalidate(&self) {
@@ -198,6 +212,18 @@ pub struct IndexView {
     pub last_frame: FrameNo,
     /// The checksum at that frame.
     pub checksum: [u8; 8],
+    /// The number of the last recovery. Frames that it has dropped are of another [`History`].
+    pub recovery: u32,
+}
+
+impl IndexView {
+    /// The history of the published frames.
+    pub fn history(&self) -> History {
+        History {
+            salts: self.salts,
+            recovery: self.recovery,
+        }
+    }
 }
 
 /// One copy of the header: version, unused, change counter, flags and page size, last frame, pages,
@@ -248,7 +274,7 @@ impl IndexHeader {
     }
 
     /// The state that the header describes.
-    fn view(&self) -> IndexView {
+    fn view(&self, recovery: u32) -> IndexView {
         let pair = |first: [u8; 4], second: [u8; 4]| {
             let mut both = [0; 8];
             both[..4].copy_from_slice(&first);
@@ -262,6 +288,7 @@ impl IndexHeader {
             salts: Salts(pair(salts[0], salts[1])),
             last_frame: FrameNo(words[word::LAST_FRAME]),
             checksum: pair(words[sum].to_be_bytes(), words[sum + 1].to_be_bytes()),
+            recovery,
         }
     }
 }

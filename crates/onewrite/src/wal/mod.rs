@@ -103,6 +103,24 @@ impl PageSize {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Salts(pub [u8; 8]);
 
+/// The commits that follow each other in one generation, since the wal-index was last recovered. Recovery
+/// may drop frames of a damaged log, and others come in their places with the same salts. Within one
+/// history a published frame never changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct History {
+    /// The generation.
+    pub salts: Salts,
+    /// The number of the recovery: [`IndexView::recovery`].
+    pub recovery: u32,
+}
+
+impl From<Salts> for History {
+    /// Of a log that no other process uses.
+    fn from(salts: Salts) -> History {
+        History { salts, recovery: 0 }
+    }
+}
+
 /// The two running checksums of SQLite's log.
 pub type Checksum = [u32; 2];
 

@@ -7,7 +7,7 @@ use super::{open, open_in, sql, status};
 use rusqlite::{Connection, OpenFlags, ffi};
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::{ThreadId, current, sleep};
 use std::time::{Duration, Instant};
@@ -242,6 +242,73 @@ fn has_an_extension_that_writes() {
         drop(db);
         let db = open(&path);
         assert_eq!(sql(&db, "SELECT count(*) FROM t"), "12", "{mode}");
+    }
+    println!("it is done");
+}
+
+/// A close waits so long for a thread that opens its connection.
+const TO_OPEN: Duration = Duration::from_secs(5);
+
+/// The result of the statement of [`writes_patiently`].
+static CODE: AtomicI32 = AtomicI32::new(-1);
+
+/// It can wait for the write lock as long as the application does.
+unsafe extern "C" fn writes_patiently(
+    db: *mut ffi::sqlite3,
+    _message: *mut *mut c_char,
+    _api: *const ffi::sqlite3_api_routines,
+) -> c_int {
+    if APPLICATION.get() != Some(&current().id()) {
+        exec(db, c"PRAGMA busy_timeout=60000");
+        WRITES.store(true, Ordering::SeqCst);
+        CODE.store(exec(db, c"INSERT INTO t VALUES(7)"), Ordering::SeqCst);
+        // SQLite opens no connection whose last statement failed.
+        exec(db, c"SELECT 1");
+    }
+    ffi::SQLITE_OK
+}
+
+/// It holds neither a checkpoint nor a close.
+#[test]
+fn an_extension_that_writes_in_the_thread_is_refused_at_once() {
+    let (_directory, path) = directory();
+    in_a_process("unasked::has_an_extension_that_writes_patiently", &path);
+}
+
+#[test]
+#[ignore = "a part of another test, for a process of its own"]
+fn has_an_extension_that_writes_patiently() {
+    for mode in MODES {
+        let path = database().with_extension(mode);
+        let db = open_in(&path, mode, 0);
+        (0..10).for_each(|_| insert(&db));
+        for_each_connection(writes_patiently);
+        WRITES.store(false, Ordering::SeqCst);
+        CODE.store(-1, Ordering::SeqCst);
+        sql(&db, "PRAGMA wal_autocheckpoint=5");
+        insert(&db);
+        let begun = Instant::now();
+        while !WRITES.load(Ordering::SeqCst) {
+            assert!(begun.elapsed() < LONGEST, "it takes too long");
+            sleep(Duration::from_millis(1));
+        }
+        let begun = Instant::now();
+        let (code, ..) = checkpoint(&db);
+        assert_eq!(code, ffi::SQLITE_OK);
+        assert!(
+            begun.elapsed() < TO_OPEN / 2,
+            "{mode}: {:?}",
+            begun.elapsed()
+        );
+        // The thread checkpoints all the same.
+        (0..20).for_each(|_| insert(&db));
+        await_thread(&db);
+        assert!(checkpoints(&db) > 0, "{mode}: {}", status(&db));
+        drop(db);
+        assert!(begun.elapsed() < TO_OPEN, "{mode}: {:?}", begun.elapsed());
+        assert_eq!(CODE.load(Ordering::SeqCst), ffi::SQLITE_READONLY, "{mode}");
+        let db = open(&path);
+        assert_eq!(sql(&db, "SELECT count(*) FROM t"), "31", "{mode}");
     }
     println!("it is done");
 }

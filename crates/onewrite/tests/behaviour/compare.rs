@@ -213,7 +213,8 @@ fn compare(directory: &Path, mode: Mode, page: u32, random: &mut Random, steps: 
         if expected.contains(CANNOT_WRITE) != found.contains(CANNOT_WRITE) {
             // After this error SQLite rolls the reader's transaction back.
             let rollback = Step::Run(READER, "ROLLBACK".to_owned());
-            (theirs.run(&rollback), ours.run(&rollback));
+            theirs.run(&rollback);
+            ours.run(&rollback);
         }
         // A lock that a connection never releases blocks most of a script.
         if before.len() % 120 == 0 {

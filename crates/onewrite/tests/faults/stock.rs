@@ -72,6 +72,7 @@ impl Stock {
                 salts: header.salts,
                 last_frame: FrameNo(0),
                 checksum: big_endian(header.checksum()),
+                recovery: 0,
             },
             checksum: header.checksum(),
             _directory: directory,
@@ -126,11 +127,11 @@ impl Stock {
         page
     }
 
-    /// Whether the process has the frame in its memory.
+    /// Whether the process has the frame in its memory, for a reader that begins now.
     pub fn remembers(&self, frame: u32) -> bool {
         let memory = self.writer.log().memory();
         memory
-            .view(FrameNo(frame), self.header.salts, |_| ())
+            .view(FrameNo(frame), self.published.history(), |_| ())
             .is_some()
     }
 
@@ -179,12 +180,15 @@ impl Stock {
         let resealed = self.writer.take_resealed(Some(self.published));
         let ended = self.writer.transaction_ends(Some(self.published));
         ended.expect("the end of the transaction");
-        if let Some(resealed) = resealed.filter(|resealed| resealed.commit < FrameNo(last)) {
-            self.writer.forget_filling(resealed.commit, &self.published);
+        let has_filling = resealed.filter(|resealed| resealed.commit < FrameNo(last));
+        if let Some(resealed) = has_filling {
+            self.writer.forget_filling(resealed.commit);
         }
         self.writer
             .published(Some(self.published))
             .expect("a commit");
+        // The wal-index is not valid then, and the next connection recovers.
+        self.published.recovery += u32::from(has_filling.is_some());
         resealed
     }
 

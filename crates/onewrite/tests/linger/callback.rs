@@ -16,6 +16,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{ThreadId, current, sleep};
 use std::time::{Duration, Instant};
 
+/// `exit` waits so long for our threads.
+const AT_EXIT: Duration = Duration::from_secs(5);
+
 /// The application's lock.
 static LOCK: Mutex<()> = Mutex::new(());
 /// The application's thread. Where it is set, only other threads need the lock, for our own messages.
@@ -37,6 +40,10 @@ unsafe extern "C" fn tells(_: *mut c_void, _code: c_int, text: *const c_char) {
         is_ours
     });
     let _lock = needs_lock.then(|| LOCK.lock().unwrap_or_else(PoisonError::into_inner));
+    if needs_lock && EXITS.load(Ordering::Acquire) {
+        println!("exits now");
+        std::process::exit(0);
+    }
     lines().push(text.into_owned());
 }
 
@@ -339,6 +346,38 @@ fn closes_behind_the_message() {
     lets_go.expect("no panic");
     assert!(lines().iter().any(|line| line.contains("checkpoint_held")));
     println!("closed and told");
+}
+
+/// Set where the callback exits by itself.
+static EXITS: AtomicBool = AtomicBool::new(false);
+
+/// The callback may give up, as a program does that cannot write its log any more.
+#[test]
+fn a_callback_that_exits_does_not_wait_for_itself() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let begun = Instant::now();
+    let text = printed(&mut children::child(
+        &this_program(),
+        "callback::exits_in_the_callback",
+        &path,
+    ));
+    assert!(text.contains("exits now"), "{text}");
+    let took = begun.elapsed();
+    assert!(took < AT_EXIT, "it has waited for itself: {took:?}");
+}
+
+#[test]
+#[ignore = "a part of another test, for a process of its own"]
+fn exits_in_the_callback() {
+    let path = database();
+    APPLICATION.get_or_init(|| current().id());
+    lingering(&path.with_extension("other"), "onewrite");
+    EXITS.store(true, Ordering::Release);
+    let (_db, _reader, lock) = with_a_thread_in_the_callback(&path, 5);
+    drop(lock);
+    sleep(LONGEST);
+    unreachable!("the callback exits");
 }
 
 /// The thread that closes what lingers tells why a guard stays, and another database is still open.

@@ -174,9 +174,13 @@ fn no_close_and_no_checkpoint_wait_for_ever_for_a_thread_that_opens() {
         }))
     };
     assert!(background.leave(long(1), slow));
+    let begun = Instant::now();
     background.hold();
     background.release();
     assert!(!background.stop());
+    assert!(!background.stop());
+    let waited = begun.elapsed();
+    assert!(waited < 2 * TO_OPEN, "each waited anew: {waited:?}");
     drop(go_on);
     let begun = Instant::now();
     while background.has_thread() {

@@ -5,7 +5,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use super::record::Record;
 use crate::sync::MutexGuard;
-use crate::wal::{FrameNo, PageNo, Salts};
+use crate::wal::{FrameNo, History, PageNo};
 
 /// The number of pages whose last whole frame is remembered.
 const MAX_BASES: usize = 4096;
@@ -13,10 +13,10 @@ const MAX_BASES: usize = 4096;
 /// How many of the last whole frames are tried as dictionaries for other pages.
 const RECENT: usize = 2;
 
-/// The frames that differences may refer to: whole ones of this generation, by page.
+/// The frames that differences may refer to: whole ones of this history, by page.
 #[derive(Default)]
 pub struct Bases {
-    salts: Option<Salts>,
+    history: Option<History>,
     frames: HashMap<PageNo, WholeFrame, BuildHasherDefault<PageHasher>>,
     /// The last ones, the newest first.
     recent: [Option<FrameNo>; RECENT],
@@ -107,23 +107,26 @@ impl Logged {
 
 /// The view of [`Bases`] for the packer of a run.
 pub struct Known<'a> {
-    salts: Salts,
+    history: History,
     bases: MutexGuard<'a, Bases>,
 }
 
 impl<'a> Known<'a> {
-    /// The log's generation with these salts, as far as it is known.
-    pub fn new(bases: MutexGuard<'a, Bases>, salts: Salts) -> Known<'a> {
-        Known { salts, bases }
+    /// This history of the log, as far as it is known.
+    pub fn new(bases: MutexGuard<'a, Bases>, history: impl Into<History>) -> Known<'a> {
+        Known {
+            history: history.into(),
+            bases,
+        }
     }
 
-    /// The generation.
-    pub fn salts(&self) -> Salts {
-        self.salts
+    /// The history of the run.
+    pub fn history(&self) -> History {
+        self.history
     }
 
     fn are_present(&self) -> bool {
-        self.bases.salts == Some(self.salts)
+        self.bases.history == Some(self.history)
     }
 
     /// The last frame that holds the page whole.
@@ -146,11 +149,11 @@ impl Bases {
     /// A run is published: its whole pages, and the bytes of its differences, by page.
     pub fn add(
         &mut self,
-        salts: Salts,
+        history: impl Into<History>,
         wholes: &[(PageNo, WholeFrame)],
         differences: &[(PageNo, usize)],
     ) {
-        self.turn_to(salts);
+        self.turn_to(history.into());
         for (_, whole) in wholes {
             self.note_recent(whole.frame);
         }
@@ -163,11 +166,11 @@ impl Bases {
     }
 
     /// Other processes have published these frames.
-    pub fn learn(&mut self, salts: Salts, logged: &[(FrameNo, Logged)]) {
+    pub fn learn(&mut self, history: impl Into<History>, logged: &[(FrameNo, Logged)]) {
         if logged.is_empty() {
             return;
         }
-        self.turn_to(salts);
+        self.turn_to(history.into());
         for (frame, logged) in logged {
             let known = self.frames.get_mut(&logged.page);
             match (logged.base, known) {
@@ -188,8 +191,8 @@ impl Bases {
 
     /// Forgets frames behind the last published one. Recovery has dropped them, or they have filled a
     /// sector behind a resealed commit: others come in their places.
-    pub fn forget_behind(&mut self, salts: Salts, last: FrameNo) {
-        if self.salts != Some(salts) || self.newest <= last {
+    pub fn forget_behind(&mut self, history: History, last: FrameNo) {
+        if self.history != Some(history) || self.newest <= last {
             return;
         }
         self.newest = last;
@@ -200,12 +203,12 @@ impl Bases {
     }
 
     /// Forgets another generation, or what are too many.
-    fn turn_to(&mut self, salts: Salts) {
-        if self.salts != Some(salts) || self.frames.len() > MAX_BASES {
+    fn turn_to(&mut self, history: History) {
+        if self.history != Some(history) || self.frames.len() > MAX_BASES {
             self.frames.clear();
             self.recent = [None; RECENT];
             self.newest = FrameNo(0);
-            self.salts = Some(salts);
+            self.history = Some(history);
         }
     }
 
@@ -219,6 +222,7 @@ impl Bases {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wal::Salts;
 
     #[test]
     fn a_difference_may_take_what_the_page_took_on_average() {

@@ -18,7 +18,7 @@ use crate::log::packed::batch::{self, Batch, Begin};
 use crate::log::packed::record::{Form, Record, UnknownKind};
 use crate::log::packed::window::{Windowed, with_window};
 use crate::log::scan::LogBytes;
-use crate::wal::{FrameNo, PageSize, Salts};
+use crate::wal::{FrameNo, History, PageSize, Salts};
 
 /// Where the first batch or record begins, after the log's header block.
 const START: u64 = 4096;
@@ -153,7 +153,7 @@ struct Records {
 pub struct Chain {
     form: Form,
     page: PageSize,
-    salts: Option<Salts>,
+    history: Option<History>,
     positions: Vec<Position>,
     tail: Tail,
     /// The tail after the last transaction that is known to be published.
@@ -176,7 +176,7 @@ impl Chain {
         Chain {
             form,
             page,
-            salts: None,
+            history: None,
             positions: Vec::new(),
             tail: nothing,
             published: nothing,
@@ -193,7 +193,7 @@ impl Chain {
     /// # Errors
     /// An I/O error.
     pub fn look_behind<B: LogBytes + ?Sized>(&mut self, log: &B) -> io::Result<()> {
-        self.nothing_behind = match (self.form, self.salts) {
+        self.nothing_behind = match (self.form, self.salts()) {
             (Form::Compressed, Some(salts)) => {
                 self.record_at(log, salts, self.tail.offset)?.is_none()
             }
@@ -225,25 +225,36 @@ impl Chain {
     }
 
     /// Forgets everything: the log begins or began a generation, or is walked again.
-    pub fn restart(&mut self, salts: Salts) {
-        self.salts = Some(salts);
+    pub fn restart(&mut self, history: impl Into<History>) {
+        let history = history.into();
+        self.history = Some(history);
         self.positions.clear();
-        self.tail = Tail::origin(salts);
+        self.tail = Tail::origin(history.salts);
         self.published = self.tail;
         self.nothing_behind = false;
         self.learned.clear();
     }
 
-    /// Makes sure that the chain is of this generation.
-    pub fn turn_to(&mut self, salts: Salts) {
-        if self.salts != Some(salts) {
-            self.restart(salts);
+    /// Makes sure that the chain is of this history.
+    pub fn turn_to(&mut self, history: History) {
+        if self.history != Some(history) {
+            self.restart(history);
         }
+    }
+
+    /// The history of its frames.
+    pub fn history(&self) -> Option<History> {
+        self.history
     }
 
     /// The generation.
     pub fn salts(&self) -> Option<Salts> {
-        self.salts
+        self.history.map(|history| history.salts)
+    }
+
+    /// Recovery has read the whole chain, and its frames belong to this history from now on.
+    pub fn goes_on_in(&mut self, history: History) {
+        self.history = Some(history);
     }
 
     /// The end of the log, where the next frames go.
@@ -252,8 +263,8 @@ impl Chain {
     }
 
     /// A frame that is known to be published.
-    pub fn published(&self, frame: FrameNo, salts: Salts) -> Option<Position> {
-        let known = self.salts == Some(salts) && frame <= self.published.last;
+    pub fn published(&self, frame: FrameNo, history: History) -> Option<Position> {
+        let known = self.history == Some(history) && frame <= self.published.last;
         self.position(frame).filter(|_| known)
     }
 
@@ -394,7 +405,7 @@ impl Chain {
     /// # Errors
     /// An I/O error.
     pub fn next_link<B: LogBytes + ?Sized>(&self, log: &B) -> io::Result<Option<Link>> {
-        let Some(salts) = self.salts else {
+        let Some(salts) = self.salts() else {
             return Ok(None);
         };
         let link = match self.form {

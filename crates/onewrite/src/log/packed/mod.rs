@@ -43,7 +43,7 @@ use crate::mode::Compressing;
 use crate::storage::AlignedBuf;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, with_kept};
-use crate::wal::{FRAME_HEADER_BYTES, FrameNo, PageNo, PageSize, Salts, be32};
+use crate::wal::{FRAME_HEADER_BYTES, FrameNo, History, PageNo, PageSize, Salts, be32};
 use bases::{Bases, Known};
 use batch::{Batch, Begin, Blocks};
 use chain::{Chain, Link, Position};
@@ -117,8 +117,8 @@ pub struct Unpacked<'a> {
     pub frames: &'a [u8],
     /// Whether the last of them is a commit, and finished.
     pub ends_transaction: bool,
-    /// The generation.
-    pub salts: Salts,
+    /// Their history.
+    pub history: History,
 }
 
 /// The result of reading a page.
@@ -197,16 +197,17 @@ impl Packed {
     pub fn begin<B: LogBytes + ?Sized>(
         &self,
         log: &B,
-        salts: Salts,
+        history: impl Into<History>,
         last: FrameNo,
     ) -> io::Result<bool> {
+        let history = history.into();
         self.end_recovery();
-        self.bases().forget_behind(salts, last);
+        self.bases().forget_behind(history, last);
         let mut chain = self.chain_mut();
-        chain.turn_to(salts);
+        chain.turn_to(history);
         chain.rewind();
         if chain.tail().last > last {
-            chain.restart(salts);
+            chain.restart(history);
         }
         chain.writing = chain.reach(log, last)? && chain.tail().last == last;
         chain.look_behind(log)?;
@@ -218,10 +219,10 @@ impl Packed {
     /// Later frames may refer to those of other processes that the walk has passed. This takes the lock
     /// of the bases only without that of the chain, because a packer takes them in the other order.
     fn learn(&self, mut chain: RwLockWriteGuard<'_, Chain>) {
-        let (salts, learned) = (chain.salts(), chain.take_learned());
+        let (history, learned) = (chain.history(), chain.take_learned());
         drop(chain);
-        if let Some(salts) = salts.filter(|_| !learned.is_empty()) {
-            self.bases().learn(salts, &learned);
+        if let Some(history) = history.filter(|_| !learned.is_empty()) {
+            self.bases().learn(history, &learned);
         }
     }
 
@@ -231,8 +232,8 @@ impl Packed {
     }
 
     /// The log begins a generation.
-    pub fn restart(&self, salts: Salts) {
-        self.chain_mut().restart(salts);
+    pub fn restart(&self, history: impl Into<History>) {
+        self.chain_mut().restart(history);
     }
 
     /// Walks over the whole log, for recovery. Returns its last frame.
@@ -270,11 +271,13 @@ impl Packed {
 
     /// Recovery has published the frames up to `last`, and no other process has the log yet. The
     /// walked frames are the published ones, unless there were more.
-    pub fn recovered(&self, salts: Salts, last: FrameNo) {
+    pub fn recovered(&self, history: impl Into<History>, last: FrameNo) {
+        let history = history.into();
         let mut chain = self.chain_mut();
         let walked = self.recovers.load(Ordering::Relaxed) && !chain.writing;
-        let is_all = chain.salts() == Some(salts) && chain.tail().last == last;
+        let is_all = chain.salts() == Some(history.salts) && chain.tail().last == last;
         if walked && is_all {
+            chain.goes_on_in(history);
             chain.publish(last);
         }
         drop(chain);
@@ -298,7 +301,7 @@ impl Packed {
         self.chain_mut().publish(last);
         if let Some(packing) = packing {
             self.bases()
-                .add(packing.salts, &packing.wholes, &packing.differences);
+                .add(packing.history, &packing.wholes, &packing.differences);
             packing.end();
         }
     }
@@ -318,7 +321,7 @@ impl Packed {
     ) -> Packing {
         let begun = std::time::Instant::now();
         let tail = self.chain().tail();
-        let known = Known::new(self.bases(), run.salts);
+        let known = Known::new(self.bases(), run.history);
         let mut packer = Packer::new(self.form, self.page, how, known, nearby, blocks);
         let frames = run.frames.chunks_exact(self.page.frame_bytes());
         for (no, frame) in (run.first.0..).zip(frames) {
@@ -354,7 +357,7 @@ impl Packed {
                     true => Begin::Block,
                     false => Begin::Behind,
                 },
-                salts: run.salts,
+                salts: run.history.salts,
                 sequence: tail.sequence + 1,
                 previous: tail.crc,
                 first: run.first,
@@ -372,7 +375,7 @@ impl Packed {
             offset,
             after: tail,
             link,
-            salts: run.salts,
+            history: run.history,
             wholes: lists.wholes,
             differences: lists.differences,
         };
@@ -460,14 +463,14 @@ impl Packed {
     fn locate<B: LogBytes + ?Sized>(
         &self,
         log: &B,
-        salts: Salts,
+        history: History,
         frame: FrameNo,
         published: Option<FrameNo>,
     ) -> io::Result<Option<Position>> {
         let chain = self.chain();
         let known = match published {
-            Some(_) => chain.published(frame, salts),
-            None if chain.salts() == Some(salts) => chain.position(frame),
+            Some(_) => chain.published(frame, history),
+            None if chain.history() == Some(history) => chain.position(frame),
             None => None,
         };
         if known.is_some() {
@@ -476,16 +479,17 @@ impl Packed {
         drop(chain);
         let mut shared = self.chain_mut();
         let mut apart;
-        let chain = match shared.writing && (shared.salts() != Some(salts) || published.is_some()) {
-            // A reader asks for a frame that this process's writer did not see published: the log
-            // changed meanwhile. The writer's own frames must not be forgotten for that.
-            true => {
-                apart = Chain::new(self.form, self.page);
-                &mut apart
-            }
-            false => &mut *shared,
-        };
-        chain.turn_to(salts);
+        let chain =
+            match shared.writing && (shared.history() != Some(history) || published.is_some()) {
+                // A reader asks for a frame that this process's writer did not see published: the log
+                // changed meanwhile. The writer's own frames must not be forgotten for that.
+                true => {
+                    apart = Chain::new(self.form, self.page);
+                    &mut apart
+                }
+                false => &mut *shared,
+            };
+        chain.turn_to(history);
         match published {
             Some(last) => {
                 chain.reach(log, last)?;
@@ -506,12 +510,13 @@ impl Packed {
         &self,
         log: &B,
         nearby: Option<Nearby<'_>>,
-        salts: Salts,
+        history: impl Into<History>,
         frame: FrameNo,
         published: Option<FrameNo>,
         out: (&mut [u8; FRAME_HEADER_BYTES], &mut [u8]),
     ) -> io::Result<Found> {
-        let Some(at) = self.locate(log, salts, frame, published)? else {
+        let history = history.into();
+        let Some(at) = self.locate(log, history, frame, published)? else {
             return Ok(Found::Missing);
         };
         let (header, page) = out;
@@ -522,9 +527,9 @@ impl Packed {
             return Windowed::new(log, window).view(at.bytes(), at.offset(), |bytes| {
                 let base = |of| match bases.page(of) {
                     Some(whole) => Ok(Some(Cow::Borrowed(whole))),
-                    None => self.read_base(log, None, salts, of, None),
+                    None => self.read_base(log, None, history, of, None),
                 };
-                let kind = self.unpack(bytes, salts, frame, base, (header, &mut *page))?;
+                let kind = self.unpack(bytes, history.salts, frame, base, (header, &mut *page))?;
                 if kind.is_some() {
                     bases.read(frame, page);
                 }
@@ -533,12 +538,12 @@ impl Packed {
         }
         with_kept(&SCRATCH, |bytes| {
             read_into(log, at, bytes)?;
-            let base = |of| self.read_base(log, nearby, salts, of, published);
-            let kind = self.unpack(bytes, salts, frame, base, (header, &mut *page))?;
+            let base = |of| self.read_base(log, nearby, history, of, published);
+            let kind = self.unpack(bytes, history.salts, frame, base, (header, &mut *page))?;
             // Within a generation a published frame never changes.
             let stays = kind.is_some() && published >= Some(frame);
             if let Some(nearby) = nearby.filter(|_| stays) {
-                self.offer(nearby.memory, salts, frame, (header, page));
+                self.offer(nearby.memory, history, frame, (header, page));
             }
             Ok(kind.map_or(Found::Damaged, |_| Found::Page))
         })
@@ -574,15 +579,15 @@ impl Packed {
         &self,
         log: &B,
         nearby: Option<Nearby<'_>>,
-        salts: Salts,
+        history: History,
         frame: FrameNo,
         published: Option<FrameNo>,
     ) -> io::Result<Option<Cow<'static, [u8]>>> {
         let mut page = vec![0; self.page.bytes()];
-        if nearby.is_some_and(|nearby| nearby.read(frame, salts, &mut page)) {
+        if nearby.is_some_and(|nearby| nearby.read(frame, history, &mut page)) {
             return Ok(Some(page.into()));
         }
-        let Some(at) = self.locate(log, salts, frame, published)? else {
+        let Some(at) = self.locate(log, history, frame, published)? else {
             return Ok(None);
         };
         let mut bytes = Vec::new();
@@ -590,10 +595,10 @@ impl Packed {
         let mut header = [0; FRAME_HEADER_BYTES];
         // A difference never refers to another difference.
         let none = |_| Ok(None);
-        let kind = self.unpack(&bytes, salts, frame, none, (&mut header, &mut page))?;
+        let kind = self.unpack(&bytes, history.salts, frame, none, (&mut header, &mut page))?;
         let stays = kind.is_some() && published >= Some(frame);
         if let Some(nearby) = nearby.filter(|_| stays) {
-            self.offer(nearby.memory, salts, frame, (&header, &page));
+            self.offer(nearby.memory, history, frame, (&header, &page));
         }
         Ok(kind.map(|_| page.into()))
     }
@@ -601,24 +606,25 @@ impl Packed {
     fn offer(
         &self,
         memory: &FrameMemory,
-        salts: Salts,
+        history: History,
         frame: FrameNo,
         (header, bytes): (&[u8; FRAME_HEADER_BYTES], &[u8]),
     ) {
         let read = Remembered {
             frame,
-            salts,
+            history,
             page: PageNo(be32(header, 0)),
             bytes,
         };
-        memory.offer(read, self.is_needed(salts));
+        memory.offer(read, self.is_needed(history));
     }
 
-    /// Whether differences may refer to a frame of this generation: it is the last one that holds its
+    /// Whether differences may refer to a frame of this history: it is the last one that holds its
     /// page whole.
-    pub fn is_needed(&self, salts: Salts) -> impl Fn(PageNo, FrameNo) -> bool {
+    pub fn is_needed(&self, history: impl Into<History>) -> impl Fn(PageNo, FrameNo) -> bool {
+        let history = history.into();
         move |page, frame| {
-            let known = Known::new(self.bases(), salts).whole_frame_of(page);
+            let known = Known::new(self.bases(), history).whole_frame_of(page);
             known.is_some_and(|base| base.frame == frame)
         }
     }

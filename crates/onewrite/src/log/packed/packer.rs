@@ -294,9 +294,9 @@ impl<'a> Packer<'a> {
         let Room {
             data, base: space, ..
         } = &mut self.room;
-        let salts = self.known.salts();
+        let history = self.known.history();
         let look = |old: &[u8]| ranges::find(page, old, most, data);
-        let found = self.nearby.view(base.frame, salts, space, look)?;
+        let found = self.nearby.view(base.frame, history, space, look)?;
         found.then_some(from..self.room.data.len())
     }
 
@@ -319,8 +319,8 @@ impl<'a> Packer<'a> {
         base: Option<FrameNo>,
     ) -> Option<Range<usize>> {
         if let Some(base) = base {
-            let salts = self.known.salts();
-            if !self.nearby.read(base, salts, &mut self.room.base) {
+            let history = self.known.history();
+            if !self.nearby.read(base, history, &mut self.room.base) {
                 return None;
             }
         }

@@ -8,7 +8,7 @@ use super::batch::{self, Begin};
 use super::chain::{Link, Position, Tail};
 use crate::storage::AlignedBuf;
 use crate::sync::with_kept;
-use crate::wal::{PageNo, Salts};
+use crate::wal::{History, PageNo};
 
 /// The entries of a list that a thread keeps room for.
 const KEPT_ENTRIES: usize = 1024;
@@ -54,7 +54,7 @@ pub struct Packing {
     /// The end of the log before them.
     pub(super) after: Tail,
     pub(super) link: Link,
-    pub(super) salts: Salts,
+    pub(super) history: History,
     pub(super) wholes: Vec<(PageNo, WholeFrame)>,
     /// The pages that are differences, and their bytes.
     pub(super) differences: Vec<(PageNo, usize)>,

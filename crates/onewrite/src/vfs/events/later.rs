@@ -107,11 +107,12 @@ impl Later {
         self.lines.is_empty()
     }
 
-    /// Writes them.
-    pub fn tell(self) {
+    /// Writes them. `wrote` is called after each.
+    pub fn tell(self, wrote: impl Fn()) {
         let last = self.lines.last().map(|line| (line.host, line.code));
         for line in self.lines {
             host::within(line.host, || host::log_line(line.code, &line.text));
+            wrote();
         }
         if let Some((host, code)) = last.filter(|_| self.left_out > 0) {
             let text = format!("{} more messages were left out here", self.left_out);

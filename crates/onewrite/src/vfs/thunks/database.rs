@@ -9,6 +9,7 @@ use super::shm::{db_shm_lock, db_shm_map, db_shm_unmap};
 use super::{
     await_snapshot, failed, in_buffer, names, out_buffer, shielded, stays_loaded, with_writer,
 };
+use crate::vfs::background::{self, Service};
 use crate::vfs::claim::{Claim, Taken};
 use crate::vfs::database::{Database, Opened, Paths};
 use crate::vfs::events::{Event, teller};
@@ -52,7 +53,7 @@ pub unsafe fn open(
         let mut opened_as = flags;
         let code = ((*host.base).xOpen)(host.base, name, below, flags, &raw mut opened_as);
         if !out_flags.is_null() {
-            *out_flags = opened_as;
+            *out_flags = shown(&path, opened_as);
         }
         if code != SQLITE_OK {
             return code;
@@ -235,6 +236,17 @@ pass_to_inner! {
     db_sector_size => xSectorSize() -> c_int;
     db_shm_barrier => xShmBarrier() -> ();
     db_unfetch => xUnfetch(offset: i64, page: *mut c_void) -> c_int;
+}
+
+/// How SQLite sees the file. The connection of the thread that checkpoints is read-only to it, so a
+/// statement that would write is refused at once (BG18). A checkpoint does not ask.
+fn shown(path: &Path, opened_as: c_int) -> c_int {
+    match background::served(path) {
+        Some(served) if served.by == Service::Checkpoints => {
+            opened_as & !ffi::SQLITE_OPEN_READWRITE | ffi::SQLITE_OPEN_READONLY
+        }
+        _ => opened_as,
+    }
 }
 
 unsafe extern "C" fn db_close(file: *mut sqlite3_file) -> c_int {

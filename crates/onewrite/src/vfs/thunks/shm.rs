@@ -4,13 +4,16 @@
 use std::ffi::{c_int, c_void};
 
 use super::database::database;
+use super::vfs::locks_on;
 use super::{failed, shielded, with_writer};
-use crate::commit::Writer;
+use crate::commit::{SharedLog, Writer};
+use crate::storage::{Access, make_in_place};
 use crate::vfs::background::Service;
 use crate::vfs::company::{self, CHECKPOINT_LOCK, WRITE_LOCK};
 use crate::vfs::database::Database;
 use crate::vfs::ffi::{self, SQLITE_OK, sqlite3_file};
 use crate::vfs::inner::Mapping;
+use crate::vfs::locks::Held;
 use crate::vfs::stall::Counts;
 
 pub unsafe extern "C" fn db_shm_map(
@@ -24,6 +27,9 @@ pub unsafe extern "C" fn db_shm_map(
     unsafe {
         let database = database(file);
         let inner = &database.inner;
+        if region == 0 && inner.index().is_none() {
+            make_index(database);
+        }
         let code = (inner.methods().xShmMap)(inner.file(), region, size, extend, out);
         if region == 0 {
             let is_mapped = matches!(code, SQLITE_OK | ffi::SQLITE_READONLY);
@@ -36,6 +42,22 @@ pub unsafe extern "C" fn db_shm_map(
             }
         }
         code
+    }
+}
+
+/// Makes the file of the wal-index where SQLite's own would be no place to store into on a full disk. Not
+/// where SQLite's locks are POSIX locks: a close here could end those of another thread.
+fn make_index(database: &Database) {
+    let wants = |log: &SharedLog| {
+        log.may_lack_space_for_mapped_blocks() && log.file().access() == Access::ReadWrite
+    };
+    let held = || locks_on(database.host, &database.paths.database, true);
+    if database.log().is_some_and(|log| wants(&log))
+        && held() == Held::Ofd
+        && let Ok(permissions) = database.permissions()
+    {
+        // Otherwise SQLite makes it.
+        let _ = make_in_place(&database.paths.shm, permissions);
     }
 }
 
@@ -155,7 +177,7 @@ fn write_unlock(database: &Database, count: c_int, flags: c_int) -> c_int {
                 // SQLite has filled a sector after it, which recovery must leave out.
                 false => {
                     if let Some(writer) = database.writer.borrow_mut().as_mut() {
-                        writer.forget_filling(resealed.commit, &index);
+                        writer.forget_filling(resealed.commit);
                     }
                     database.inner.invalidate_index();
                 }

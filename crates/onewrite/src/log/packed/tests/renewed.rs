@@ -1,6 +1,7 @@
 //! When a page whose ranges have grown is stored whole again.
 
 use super::*;
+use crate::mode::Goal;
 
 /// Commits page 7 twice as it was, with 40 bytes changed, and then with 290, which is more than it took
 /// on average, next to so many new pages. Returns how many frames are differences, and the bytes that

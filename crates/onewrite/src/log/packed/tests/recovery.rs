@@ -1,0 +1,131 @@
+//! What recovery finds, and what transactions leave that were rolled back.
+
+use super::*;
+
+#[test]
+fn what_recovery_has_published_is_not_walked_over_again() {
+    let process = Process::new(Form::Compressed);
+    let mut log = vec![0; 4096];
+    for (no, frame) in (1..).zip(versions(20)) {
+        let begun = process.packed.begin(log.as_slice(), SALTS, FrameNo(no - 1));
+        assert!(begun.expect("memory"));
+        let frames = [frame];
+        let packing = process.write(&mut log, no, &frames, true);
+        process.publish(no, &frames, packing);
+    }
+    let end = process.packed.end();
+    for (salts, published, is_known) in [(SALTS, 20, true), (SALTS, 19, false), (OTHER, 20, false)]
+    {
+        let other = Process::new(Form::Compressed);
+        let last = other.packed.survey(log.as_slice(), SALTS);
+        assert_eq!(last.expect("memory"), FrameNo(20));
+        other.packed.recovered(salts, FrameNo(published));
+        let found = other.packed.chain().published(FrameNo(7), SALTS.into());
+        assert_eq!(found.is_some(), is_known, "{published} published");
+        for (no, frame) in (1..=published).zip(versions(20)) {
+            let read = other.read(&log, no, Some(published));
+            assert_eq!(read, (Found::Page, frame));
+        }
+    }
+    // Of a transaction that was under way when the process died: the next one goes where it began.
+    let begun = process.packed.begin(log.as_slice(), SALTS, FrameNo(20));
+    assert!(begun.expect("memory"));
+    let unfinished: Vec<_> = (1..=3).map(|n| frame(3, 0, SALTS, n)).collect();
+    process.write(&mut log, 21, &unfinished, false);
+    let other = Process::new(Form::Compressed);
+    let last = other.packed.survey(log.as_slice(), SALTS);
+    assert_eq!(last.expect("memory"), FrameNo(23));
+    other.packed.recovered(SALTS, FrameNo(20));
+    let begun = other.packed.begin(log.as_slice(), SALTS, FrameNo(20));
+    assert!(begun.expect("memory"));
+    assert_eq!(other.packed.end(), end);
+}
+
+#[test]
+fn behind_a_recovery_the_next_transaction_takes_the_place_of_one_that_was_rolled_back() {
+    for form in [Form::Compressed, Form::Packed] {
+        let process = Process::new(form);
+        let mut log = vec![0; 4096];
+        let all = versions(12);
+        let begin = |process: &Process, log: &[u8]| {
+            let begun = process.packed.begin(log, SALTS, FrameNo(10));
+            assert!(begun.expect("memory"), "{form:?}");
+            process.packed.end()
+        };
+        assert!(
+            process
+                .packed
+                .begin(log.as_slice(), SALTS, FrameNo(0))
+                .expect("memory")
+        );
+        let packing = process.write(&mut log, 1, &all[..10], true);
+        process.publish(1, &all[..10], packing);
+        let position = begin(&process, &log);
+        process.write(&mut log, 11, &all[10..], false);
+        let other = Process::new(form);
+        let last = other.packed.survey(log.as_slice(), SALTS).expect("memory");
+        assert_eq!(last, FrameNo(12), "{form:?}");
+        other.packed.recovered(SALTS, FrameNo(10));
+        assert_eq!(begin(&other, &log), position, "{form:?}");
+    }
+}
+
+/// A connection asks for the log's size while another has begun a generation that is not in the
+/// file.
+#[test]
+fn a_survey_leaves_the_transaction_that_is_under_way_as_it_is() {
+    let process = Process::new(Form::Packed);
+    let mut log = vec![0; 4096];
+    assert!(
+        process
+            .packed
+            .begin(log.as_slice(), SALTS, FrameNo(0))
+            .expect("memory")
+    );
+    let frames = versions(5);
+    let packing = process.write(&mut log, 1, &frames, true);
+    process.publish(5, &frames, packing);
+    process.packed.end_transaction();
+    process.packed.restart(OTHER);
+    assert!(
+        process
+            .packed
+            .begin(log.as_slice(), OTHER, FrameNo(0))
+            .expect("memory")
+    );
+    let last = process.packed.survey(log.as_slice(), SALTS);
+    assert_eq!(last.expect("memory"), FrameNo(5));
+    assert_eq!(
+        (process.packed.committed(), process.packed.end()),
+        (FrameNo(0), 4096)
+    );
+}
+
+#[test]
+fn what_a_rolled_back_transaction_left_is_not_taken_for_the_next() {
+    // The commit is as long as the first of the two batches before it: the second is where the log
+    // would continue.
+    let process = Process::new(Form::Packed);
+    let mut log = vec![0; 4096];
+    assert!(
+        process
+            .packed
+            .begin(log.as_slice(), SALTS, FrameNo(0))
+            .expect("memory")
+    );
+    process.write(&mut log, 1, &[frame(1, 0, SALTS, 1)], false);
+    process.write(&mut log, 2, &[frame(2, 9, SALTS, 2)], true);
+    process.packed.end_transaction();
+    assert!(
+        process
+            .packed
+            .begin(log.as_slice(), SALTS, FrameNo(0))
+            .expect("memory")
+    );
+    process.write(&mut log, 1, &[frame(1, 9, SALTS, 3)], true);
+    let other = Process::new(Form::Packed);
+    assert_eq!(
+        other.packed.survey(log.as_slice(), SALTS).expect("memory"),
+        FrameNo(1)
+    );
+}

@@ -1,0 +1,84 @@
+//! A full file system that writes no block in place, as Btrfs does. A store into mapped memory needs space
+//! there, unless the file is one that is written in place.
+
+use super::child::Child;
+use super::scratch::Scratch;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+
+/// The first kernel whose Btrfs needs no space for a store into blocks that are written in place.
+const KERNEL: (u32, u32) = (6, 15);
+
+fn kernel() -> Option<(u32, u32)> {
+    let release = rustix::system::uname().release().to_str().ok()?.to_owned();
+    let mut numbers = release.split(['.', '-']).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+/// The kernel writes back what is mapped: the next store is the first one again.
+fn sync() {
+    assert!(Command::new("sync").status().expect("sync").success());
+}
+
+/// Fills the file system to the last block.
+fn fill(path: &Path) {
+    let mut file = File::options()
+        .create(true)
+        .append(true)
+        .open(path)
+        .expect("a file");
+    for bytes in [1 << 20, 4096, 4096] {
+        while file.write_all(&vec![7; bytes]).is_ok() {}
+        sync();
+    }
+}
+
+/// SQLite's wal-index is mapped, too. In SQLite's own WAL mode this ends the process by SIGBUS.
+#[test]
+fn on_a_full_btrfs_a_commit_fails_and_no_process_ends() {
+    if kernel().is_none_or(|kernel| kernel < KERNEL) {
+        eprintln!("SKIPPED: this kernel is too old");
+        return;
+    }
+    let Some(scratch) = Scratch::btrfs() else {
+        return;
+    };
+    for mode in ["onewrite", "waldio"] {
+        let path = scratch.path().join(mode);
+        let mut processes = [Child::start(&path), Child::start(&path)];
+        assert_eq!(
+            processes[0].sql(&format!("PRAGMA journal_mode={mode}")),
+            mode
+        );
+        processes[0].sql("CREATE TABLE t(x)");
+        let mut rows = 0;
+        let mut insert = |processes: &mut [Child]| {
+            for process in processes {
+                process.sql("PRAGMA busy_timeout=10000");
+                let answer = process.sql("INSERT INTO t VALUES(1)");
+                let is_full = answer.starts_with("error 13");
+                assert!(answer.is_empty() || is_full, "{mode}: {answer}");
+                rows += u32::from(!is_full);
+            }
+            sync();
+            rows
+        };
+        for _ in 0..10 {
+            insert(&mut processes);
+        }
+        let filler = scratch.path().join("filler");
+        fill(&filler);
+        for _ in 0..10 {
+            insert(&mut processes);
+        }
+        std::fs::remove_file(filler).expect("it is removed");
+        sync();
+        let rows = insert(&mut processes);
+        for process in &mut processes {
+            assert_eq!(process.sql("SELECT count(*) FROM t"), rows.to_string());
+            assert_eq!(process.sql("PRAGMA integrity_check"), "ok", "{mode}");
+        }
+    }
+}
