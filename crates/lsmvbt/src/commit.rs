@@ -54,12 +54,17 @@ impl Core {
             // In both pages: an earlier release must not find a header of its own.
             self.write_one_header(self.header.clone(), None)?;
         }
-        next.lost = self.lost_with_news(&next)?;
-        self.write_one_header(next, free)
+        let forgets = self.account_for_lost(&mut next)?;
+        self.write_one_header(next, free)?;
+        match forgets {
+            true => self.declare_lost(0, 0),
+            false => Ok(()),
+        }
     }
 
     fn write_one_header(&mut self, mut next: Header, free: Option<&FreeMap>) -> Result<()> {
         self.check_poison()?;
+        self.forget_found();
         self.flush_what_was_found()?;
         next.seq = self.header.seq + 1;
         next.is_newest_format = true;

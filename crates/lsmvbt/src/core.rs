@@ -9,6 +9,7 @@ use foldhash::{HashMap, HashSet};
 
 use crate::cache::Cache;
 use crate::error::{Error, Result};
+use crate::found::FoundPages;
 use crate::freemap::FreeMap;
 use crate::header::Header;
 use crate::heal::Healing;
@@ -144,6 +145,8 @@ pub(crate) struct Core {
     pub(crate) double: bool,
     pub(crate) salt: u64,
     pub(crate) cache: Cache,
+    /// Pages that a recovery has read.
+    pub(crate) found: FoundPages,
     pub(crate) stats: Stats,
     pub(crate) header: Header,
     /// Versions that never happened. Pages that one of them wrote last are stripped.
@@ -329,11 +332,15 @@ impl Core {
 
     /// The bytes of a page, unchecked; zeros where the file ends.
     pub(crate) fn read_image(&mut self, page: u32) -> Result<Box<Image>> {
+        if let Some(image) = self.found(page)? {
+            return Ok(image);
+        }
         let mut image = room::image()?;
         self.stats.pages_read += 1;
         self.storage
             .read_at(PageNo(page).offset(), &mut image[..])
             .map_err(Error::io("reading a page"))?;
+        self.note_found(page, &image)?;
         Ok(image)
     }
 

@@ -19,7 +19,7 @@ use crate::header::Header;
 use crate::page::{self, HEADER, Image, Stamp, set_u32, u16_at, u32_at, u64_at};
 use crate::room;
 use crate::rounds::Round;
-use crate::shared::{self, CURRENT, SETTLED, SLOT, SLOT_COMMITS, SLOT_LARGEST, TORN};
+use crate::shared::{self, CURRENT, SETTLED, SLOT, SLOT_COMMITS, SLOT_LARGEST, TORN, WRITING};
 use crate::slots::Slots;
 use crate::storage::Storage;
 use crate::types::{PAGE_SIZE, PageNo, Torn};
@@ -215,6 +215,9 @@ impl Core {
         slots.protect(&mut free);
         // The map is published when the commit is durable, and must not fail then.
         shared::reserve(&*self.storage, next.hwm)?;
+        // A handle that dies before that leaves the pages of the old slots to the next writer.
+        let version = self.version()?;
+        self.store(WRITING, version)?;
         self.settle_header(Some(slots), &free)?;
         self.space.map = next;
         Ok(())
@@ -239,6 +242,7 @@ impl Core {
     /// Writes zeros to new slots, before a header names them: a full disk shows here, and later
     /// commits have the space.
     pub(crate) fn reserve(&mut self, slots: Slots) -> Result<()> {
+        self.forget_found();
         let zeros = room::zeros(AT_ONCE * PAGE_SIZE)?;
         let mut pages = slots.all().peekable();
         while let Some(first) = pages.next() {
@@ -448,6 +452,7 @@ impl Core {
             self.storage
                 .write_at(PageNo(page).offset(), &image[..])
                 .map_err(writing)?;
+            self.forget_found();
             written = true;
         }
         if written {
@@ -477,7 +482,7 @@ pub(crate) fn leave_small_slots(header: &mut Header, free: &mut FreeMap) {
 }
 
 /// Pages of a slot for commits that need so many: some more.
-fn size_for(need: u32) -> u32 {
+pub(crate) fn size_for(need: u32) -> u32 {
     need.saturating_add(need / 4).max(SLOT_PAGES)
 }
 

@@ -55,14 +55,26 @@ impl FreeMap {
         }
     }
 
-    pub(crate) fn from_words(bits: Vec<u64>, hwm: u32) -> FreeMap {
+    /// The map of these words. Bits of pages behind the end are of an earlier and larger file. These pages
+    /// are not free, and their word counts as changed.
+    pub(crate) fn from_words(mut bits: Vec<u64>, hwm: u32) -> FreeMap {
+        let last = (hwm / 64) as usize;
+        let mut touched = Vec::new();
+        if let Some(word) = bits.get_mut(last) {
+            let below = *word & ((1 << (hwm % 64)) - 1);
+            if below != *word {
+                *word = below;
+                touched.push(last);
+            }
+        }
+        bits.truncate(last + 1);
         let count = bits.iter().map(|w| w.count_ones()).sum();
         FreeMap {
             bits,
             hwm,
             count,
             hint: 0,
-            touched: Vec::new(),
+            touched,
         }
     }
 

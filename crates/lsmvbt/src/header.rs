@@ -23,10 +23,13 @@
 //! | 112 | 4 each | marked regions |
 //! | then | 5 each | for each span: the valid copy of its map (0, 1; 2: no page of it is free), and its CRC |
 //! | then | 16 each | for each range of lost versions: the last version before it, and its last one |
+//! | then | 16 each | for each range of lost versions of which no page is left: the same; see [`crate::lost`] |
+//! | 4084 | 4 | the number of these: they and those at offset 104 are 32 at most |
 //! | 4088 | 4 | lives of the database that have ended since all of it was healed; 0: nothing is left to heal. See [`crate::heal`] |
 //! | 4092 | 4 | CRC-32C of bytes 0 to 4,091 |
 //!
-//! Earlier releases write a 0 at offset 4088.
+//! Earlier releases write a 0 at offsets 4084 and 4088. A history then counts the numbers of the former
+//! as versions.
 //!
 //! Format 1 had the digit 1 in both places, regions of 64 pages, and the marked regions at offset
 //! 96; nothing was reserved or lost. Format 2 had a 0 at offset 108. Format 3 had no page of meta
@@ -58,12 +61,13 @@ pub(crate) const MAX_MARKS: usize = 256;
 /// The start of the lists, and of those of format 1.
 const LISTS: usize = 112;
 const LISTS_1: usize = 96;
+const COUNTED: usize = PAGE_SIZE - 12;
 const UNHEALED: usize = PAGE_SIZE - 8;
 const CHECKSUM: usize = PAGE_SIZE - 4;
 /// Spans that fit: 59 GiB. See [`crate::freemap::MAX_PAGES`].
 pub(crate) const MAX_SPANS: usize = 479;
 const ALL: u32 = u32::MAX;
-const _: () = assert!(LISTS + 4 * MAX_MARKS + 5 * MAX_SPANS + 16 * MAX_LOST <= UNHEALED);
+const _: () = assert!(LISTS + 4 * MAX_MARKS + 5 * MAX_SPANS + 16 * MAX_LOST <= COUNTED);
 
 /// True for the first bytes of a database that this crate can open.
 pub(crate) fn is_magic(bytes: &[u8]) -> bool {
@@ -117,6 +121,8 @@ pub(crate) struct Header {
     /// Lives of the database that have ended since all of it was healed.
     pub(crate) unhealed: u32,
     pub(crate) lost: Lost,
+    /// Lost versions of which no page is left. Only the history needs them.
+    pub(crate) counted: Lost,
     pub(crate) marks: Marks,
     pub(crate) maps: Vec<MapRef>,
 }
@@ -153,10 +159,15 @@ impl Header {
     }
 
     /// Lives of the database that have ended since all of it was healed. Earlier releases count none;
-    /// ranges of lost versions stay until a walk is over, unless a history needs them.
+    /// ranges of lost versions stay until a walk is over.
     pub(crate) fn lives_unhealed(&self) -> u64 {
-        let is_open = !self.lost.ranges().is_empty() && !self.has_history();
+        let is_open = !self.lost.ranges().is_empty();
         u64::from(self.unhealed.max(u32::from(is_open)))
+    }
+
+    /// True if no crash may add a range of lost versions.
+    pub(crate) fn is_full_of_lost(&self) -> bool {
+        self.lost.ranges().len() + self.counted.ranges().len() >= MAX_LOST
     }
 
     /// True if recovery looks at this page.
@@ -187,8 +198,9 @@ impl Header {
             Marks::All => 0,
             Marks::Some(set) => set.len(),
         };
-        let lost = self.lost.ranges();
-        if LISTS + 4 * listed + 5 * self.maps.len() + 16 * lost.len() > UNHEALED {
+        let (lost, counted) = (self.lost.ranges(), self.counted.ranges());
+        let ranges = lost.len() + counted.len();
+        if LISTS + 4 * listed + 5 * self.maps.len() + 16 * ranges > COUNTED {
             return Err(Error::TooBig("the file, or the list of marked regions"));
         }
         let numbers = [self.hwm, self.region, self.slot_start, self.slot_pages];
@@ -199,6 +211,7 @@ impl Header {
         set_u64(&mut image[..], 96, self.reserved);
         set_u32(&mut image[..], 104, lost.len() as u32);
         set_u32(&mut image[..], 108, self.history_seconds);
+        set_u32(&mut image[..], COUNTED, counted.len() as u32);
         set_u32(&mut image[..], UNHEALED, self.unhealed);
         let mut at = LISTS;
         match &self.marks {
@@ -216,7 +229,7 @@ impl Header {
             set_u32(&mut image[..], at + 1, map.crc);
             at += 5;
         }
-        for (after, to) in lost {
+        for (after, to) in lost.iter().chain(counted) {
             set_u64(&mut image[..], at, *after);
             set_u64(&mut image[..], at + 8, *to);
             at += 16;
@@ -252,8 +265,16 @@ impl Header {
         if Slots::at(u32_at(image, 80), u32_at(image, 84)).is_none() {
             return Err(damaged("its slots lie beyond any file"));
         }
-        let lists = Header::lists(image, is_first);
-        let (marks, maps, lost) = lists.ok_or(damaged("its lists are too long"))?;
+        // The lists of format 1 may reach there.
+        let late = |at| {
+            if is_newest_format {
+                u32_at(image, at)
+            } else {
+                0
+            }
+        };
+        let lists = Header::lists(image, is_first, late(COUNTED) as usize);
+        let (marks, maps, lost, counted) = lists.ok_or(damaged("its lists are too long"))?;
         let header = Header {
             salt: u64_at(image, 24),
             seq: u64_at(image, 32),
@@ -268,13 +289,9 @@ impl Header {
             is_newest_format,
             region,
             reserved: if is_first { 0 } else { u64_at(image, 96) },
-            // The lists of format 1 may reach there.
-            unhealed: if is_newest_format {
-                u32_at(image, UNHEALED)
-            } else {
-                0
-            },
+            unhealed: late(UNHEALED),
             lost,
+            counted,
             marks,
             maps,
         };
@@ -282,7 +299,11 @@ impl Header {
     }
 
     /// The lists of a header; `None` if they cannot be right.
-    fn lists(image: &Image, is_first: bool) -> Option<(Marks, Vec<MapRef>, Lost)> {
+    fn lists(
+        image: &Image,
+        is_first: bool,
+        counted: usize,
+    ) -> Option<(Marks, Vec<MapRef>, Lost, Lost)> {
         let count = u32_at(image, 88);
         let listed = if count == ALL { 0 } else { count as usize };
         let spans = u32_at(image, 92) as usize;
@@ -290,12 +311,13 @@ impl Header {
             true => (LISTS_1, 0),
             false => (LISTS, u32_at(image, 104) as usize),
         };
-        if listed > MAX_MARKS_1 || spans > MAX_SPANS || ranges > MAX_LOST {
+        let is_long = counted > MAX_LOST || ranges > MAX_LOST - counted;
+        if listed > MAX_MARKS_1 || spans > MAX_SPANS || is_long {
             return None;
         }
         let maps_at = from + 4 * listed;
         let lost_at = maps_at + 5 * spans;
-        if lost_at + 16 * ranges > CHECKSUM {
+        if lost_at + 16 * (ranges + counted) > CHECKSUM {
             return None;
         }
         let marks = match count {
@@ -310,14 +332,20 @@ impl Header {
         };
         let maps = (0..spans).map(|i| map(maps_at + 5 * i)).collect();
         let range = |at| (u64_at(image, at), u64_at(image, at + 8));
-        let lost = (0..ranges).map(|i| range(lost_at + 16 * i)).collect();
-        Some((marks, maps, Lost::from_ranges(lost)?))
+        let all = (0..ranges + counted).map(|i| range(lost_at + 16 * i));
+        let mut lost: Vec<(u64, u64)> = all.collect();
+        let counted = Lost::from_ranges(lost.split_off(ranges))?;
+        Some((marks, maps, Lost::from_ranges(lost)?, counted))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn lost(ranges: u64) -> Lost {
+        Lost::from_ranges((0..ranges).map(|i| (3 * i, 3 * i + 2)).collect()).unwrap()
+    }
 
     fn header() -> Header {
         Header {
@@ -335,8 +363,8 @@ mod tests {
             region: 8,
             reserved: 77,
             unhealed: 78,
-            lost: Lost::from_ranges((0..MAX_LOST as u64).map(|i| (3 * i, 3 * i + 2)).collect())
-                .unwrap(),
+            lost: lost(20),
+            counted: lost(MAX_LOST as u64 - 20),
             marks: Marks::Some((0..MAX_MARKS as u32).collect()),
             maps: vec![
                 MapRef {

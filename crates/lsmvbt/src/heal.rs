@@ -346,8 +346,8 @@ impl Core {
     }
 
     /// Nothing is left to heal. No page in use was last written by a lost version, so these are
-    /// forgotten. Their numbers are below the floor of every later header. A history goes on to count
-    /// the versions between them.
+    /// forgotten. Their numbers are below the floor of every later header. With a history that is up to
+    /// the next header: see [`Core::account_for_lost`].
     fn end_of_walk(&mut self) -> Result<()> {
         if !self.header.has_history() {
             self.header.lost = Default::default();

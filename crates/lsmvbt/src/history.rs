@@ -129,12 +129,18 @@ impl Core {
     pub(crate) fn kept_since(&mut self, newest: u64) -> Result<u64> {
         let since = self.header.history_since;
         if self.header.history_seconds == 0 {
-            let low = self.lost.back(newest, self.header.history);
-            return Ok(low.max(since));
+            return Ok(self.counted_since(newest));
         }
         let directory = self.catalog_node(DIRECTORY)?;
         let oldest = samples(&directory, newest, since).first().copied();
         Ok(oldest.map_or(since, |sample| sample.version))
+    }
+
+    /// The same for a history of a number of versions.
+    pub(crate) fn counted_since(&self, newest: u64) -> u64 {
+        let lost = self.header.counted.with_newer(&self.lost);
+        let low = lost.back(newest, self.header.history);
+        low.max(self.header.history_since)
     }
 
     /// Reads from the directory what belongs to the header. A writer may change first one and then

@@ -40,6 +40,7 @@ mod cursor;
 mod db;
 mod double;
 mod error;
+mod found;
 mod freemap;
 mod header;
 mod heal;

@@ -8,10 +8,19 @@
 //! used again (MV16). Every later header keeps these ranges (MV18). If a lost version wrote a page last,
 //! a handle that reads the page strips it in memory (MV17). The next commit that changes the page writes
 //! it so.
+//!
+//! When no page is left that a lost version wrote last, the ranges are forgotten: see [`crate::heal`]. A
+//! history counts its versions, and must not count lost numbers. So with a history a header keeps the
+//! numbers in ranges of a second kind, which only count ([`Lost::add_healed`]). They go when the oldest
+//! version that is kept is above them. Where there are many, two become one that ends where the newer one
+//! did. Then a version between them takes the place of a lost one, and more versions are kept than asked
+//! for, never fewer.
 
 /// Ranges that a header keeps. One place is left for a crash; when there is none, marks are flushed
 /// before their pages, so that a crash needs none.
 pub(crate) const MAX_LOST: usize = 32;
+/// Ranges that only a history needs. The other places are for crashes.
+const MAX_COUNTED: usize = 12;
 
 /// Ranges of lost versions, in order. None touches the next one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,9 +63,37 @@ impl Lost {
         at.saturating_sub(left)
     }
 
-    /// True if no crash may add a range.
-    pub(crate) fn is_full(&self) -> bool {
-        self.ranges.len() >= MAX_LOST
+    /// Adds ranges of versions of which no page is left: see the module. Those that are known stay.
+    pub(crate) fn add_healed(&mut self, healed: &Lost) {
+        for (after, to) in &healed.ranges {
+            let known = self.ranges.last().map_or(0, |(_, to)| *to);
+            self.add((*after).max(known), *to);
+        }
+        while self.ranges.len() > MAX_COUNTED {
+            // Those with the fewest numbers: so none comes to have most of them.
+            let pairs = self.ranges.windows(2);
+            let size = |pair: &[(u64, u64)]| pair.iter().map(|(after, to)| to - after).sum::<u64>();
+            let least = pairs.map(size).enumerate().min_by_key(|(_, size)| *size);
+            let Some((at, size)) = least else {
+                return;
+            };
+            self.ranges.remove(at);
+            let (after, to) = &mut self.ranges[at];
+            *after = *to - size;
+        }
+    }
+
+    /// Forgets ranges below the oldest version that is kept.
+    pub(crate) fn forget_below(&mut self, oldest: u64) {
+        self.ranges.retain(|(_, to)| *to >= oldest);
+    }
+
+    /// These ranges of versions of which no page is left, and newer ones.
+    pub(crate) fn with_newer(&self, newer: &Lost) -> Lost {
+        let known = self.ranges.last().map_or(0, |(_, to)| *to);
+        let newer = newer.ranges.iter().filter(|(_, to)| *to > known);
+        let ranges = self.ranges.iter().chain(newer).copied().collect();
+        Lost { ranges }
     }
 
     pub(crate) fn ranges(&self) -> &[(u64, u64)] {
@@ -105,6 +142,43 @@ mod tests {
         let found = back.map(|(version, count)| lost.back(version, count));
         assert_eq!(found, [45, 41, 30, 28, 21, 10, 8, 6, 28]);
         assert_eq!(lost.back(45, 100), 0);
+    }
+
+    /// Commits and crashes, one walk after each crash: as many versions are kept as asked for, and not many
+    /// more.
+    #[test]
+    fn a_history_keeps_what_was_asked_for_however_many_crashes_there_are() {
+        for (kept, between) in [(1000, 20), (100, 3), (40, 39), (300, 1), (7, 50)] {
+            let (mut exact, mut counted) = (Lost::default(), Lost::default());
+            let (mut newest, mut since, mut most) = (0, 0, 0);
+            let mut real = Vec::new();
+            for crash in 0..600 {
+                for _ in 0..between {
+                    newest += 1;
+                    real.push(newest);
+                    let low = counted.back(newest, kept).max(since);
+                    let needed = real.len().saturating_sub(kept as usize + 1);
+                    assert!(low <= real[needed], "{kept} {between} {crash}");
+                    assert!(low <= exact.back(newest, kept));
+                    let count = real.len() - real.partition_point(|version| *version < low);
+                    most = most.max(count);
+                }
+                let mut healed = Lost::default();
+                healed.add(newest, newest + 4096 + crash % 5);
+                exact.add(newest, newest + 4096 + crash % 5);
+                since = counted.back(newest, kept).max(since);
+                counted.add_healed(&healed);
+                counted.add_healed(&healed);
+                counted.forget_below(since);
+                assert!(counted.ranges().len() <= MAX_COUNTED);
+                newest += 4096 + crash % 5;
+            }
+            println!("{kept} versions, a crash every {between}: {most} at most");
+            assert!(
+                most as u64 <= 1 + kept + kept / 2 + between,
+                "{kept} {between}: {most}"
+            );
+        }
     }
 
     #[test]

@@ -89,6 +89,7 @@ pub(crate) fn blank_header(salt: u64) -> Header {
         reserved: 0,
         unhealed: 0,
         lost: Default::default(),
+        counted: Default::default(),
         marks: Marks::Some(Default::default()),
         maps: Vec::new(),
     }

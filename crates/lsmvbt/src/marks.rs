@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use crate::core::Core;
 use crate::error::Result;
 use crate::header::{Header, MAX_MARKS, Marks};
-use crate::shared::{DURABLE, FREED, LOST_AFTER, LOST_TO};
+use crate::shared::{DURABLE, FREED, LOST_AFTER, LOST_TO, UNHEALED};
 
 /// The time at which a header must be durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,9 @@ impl Core {
             return self.flush_what_was_found();
         }
         self.reserve_maps()?;
-        let strict = self.lost_with_news(&self.header.clone())?.is_full();
+        let mut next = self.header.clone();
+        self.account_for_lost(&mut next)?;
+        let strict = next.is_full_of_lost();
         let first = flushed == Flushed::First || strict || version > reserved;
         let mut header = self.header.clone();
         header.reserved = if strict { 0 } else { version + RESERVED };
@@ -176,6 +178,32 @@ impl Core {
         let mut lost = header.lost.clone();
         lost.add(self.load(LOST_AFTER)?, self.load(LOST_TO)?);
         Ok(lost)
+    }
+
+    /// Gives the next header its lost versions. When all of the database is healed, a history goes on
+    /// counting without them, and nothing else needs them: true.
+    ///
+    /// The oldest version that is kept does not go back by that: readers and writers learn it from the
+    /// header, and what is older than it may have been collected. A crash may go back to the newest
+    /// durable version, so it is the oldest one kept next to that.
+    pub(crate) fn account_for_lost(&self, next: &mut Header) -> Result<bool> {
+        next.lost = self.lost_with_news(next)?;
+        if !next.has_history() {
+            next.counted = Default::default();
+            return Ok(false);
+        }
+        let durable = self.load(DURABLE)?;
+        if next.lost.ranges().is_empty() || self.load(UNHEALED)? != 0 || durable == 0 {
+            return Ok(false);
+        }
+        let lost = std::mem::take(&mut next.lost);
+        next.counted.add_healed(&lost);
+        if self.header.history_seconds == 0 && next.history_seconds == 0 {
+            let oldest = self.counted_since(durable);
+            next.history_since = next.history_since.max(oldest);
+            next.counted.forget_below(next.history_since);
+        }
+        Ok(true)
     }
 
     /// Declares lost what may be there of versions above `after` without recovery having seen it.

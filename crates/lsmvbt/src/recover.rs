@@ -24,6 +24,7 @@ use crate::freemap::{FIRST, FreeMap, is_fixed};
 use crate::header::{Header, Marks, is_magic, newer_format};
 use crate::make::blank_header;
 use crate::page::{self, Image, PageType, Stamp, u64_at};
+use crate::rounds::{Round, first_round_of_recovery};
 use crate::shared::{
     self, AGAIN, CURRENT, DURABLE, EPOCH, FREE_SEQ, FREED, HEADER_DURABLE, HEADER_SEQ, HWM, NEXT,
     ONLY_READ, POISON, READY, SETTLED, SLOT, SLOT_COMMITS, SLOT_LARGEST, UNHEALED, WRITING,
@@ -46,7 +47,7 @@ const AT_ONCE: usize = 16;
 pub(crate) struct Seen {
     pub(crate) page: u32,
     pub(crate) kind: u8,
-    birth: u64,
+    pub(crate) birth: u64,
     pub(crate) ver: u64,
     pub(crate) from: Option<u64>,
     pub(crate) base: u64,
@@ -78,6 +79,7 @@ impl Core {
             double,
             salt: 0,
             cache: Cache::new(options.cache_pages),
+            found: Default::default(),
             options,
             stats: Stats::default(),
             header: blank_header(0),
@@ -192,8 +194,10 @@ impl Core {
             self.store(shared::MARK_LOW + i, 0)?;
             self.store(shared::MARK_HIGH + i, 0)?;
         }
+        self.keep_found();
         self.header = match self.read_header() {
             Err(Error::NotADatabase | Error::Damaged { .. }) if self.never_formatted()? => {
+                self.forget_found();
                 self.format()?;
                 self.store(AGAIN, 0)?;
                 self.read_header()?
@@ -221,6 +225,7 @@ impl Core {
 
     /// Shared memory for a database in which this version is the only one, known to be durable.
     fn begin_life(&mut self, version: u64, durable: u64) -> Result<()> {
+        self.forget_found();
         // The number of a transaction that was rolled back may be settled, above the version that
         // counts. It is not used again: recovery would leave out the slot of its commit.
         let over = version.max(self.header.settled);
@@ -332,6 +337,13 @@ impl Core {
 
     /// A writer died while other handles live: as after a crash, but with active readers.
     pub(crate) fn recover_live(&mut self) -> Result<()> {
+        self.keep_found();
+        let recovered = self.recover_published();
+        self.forget_found();
+        recovered
+    }
+
+    fn recover_published(&mut self) -> Result<()> {
         self.learn_torn()?;
         self.header = self.read_header()?;
         self.header_flushed = false;
@@ -410,6 +422,20 @@ impl Core {
         let durable = bases.max().unwrap_or(floor).max(floor);
         let state = self.whole_before(top, durable, &pages)?;
         self.flush_what_was_found()?;
+        self.take_back(top, state, &pages, newest, next_slot)?;
+        self.flush_storage()?; // MV25
+        self.begin_again(state, top, &pages, published)
+    }
+
+    /// Strips the pages of the broken commit `top` to `state`.
+    fn take_back(
+        &mut self,
+        top: u64,
+        state: u64,
+        pages: &[Seen],
+        newest: Option<(u64, Round)>,
+        next_slot: u32,
+    ) -> Result<()> {
         let changed = pages.iter().filter(|s| s.ver > state && s.birth <= state);
         let changed: Vec<u32> = changed.map(|s| s.page).collect();
         let stamp = Stamp {
@@ -417,10 +443,14 @@ impl Core {
             from: state,
             durable: state,
         };
-        let next = self.round_of_recovery(top, newest, next_slot);
-        self.strip_pages(&changed, stamp, next)?; // MV4
-        self.flush_storage()?; // MV25
-        self.begin_again(state, top, &pages, published)
+        let next = match self.double && !changed.is_empty() {
+            true => {
+                self.prepare_rounds_of_recovery(changed.len(), pages, state)?;
+                Some(first_round_of_recovery(top, newest, next_slot))
+            }
+            false => None,
+        };
+        self.strip_pages(&changed, stamp, next) // MV4
     }
 
     /// Later writes build on the recovered state. It must still be there after the next crash, so
@@ -478,14 +508,17 @@ impl Core {
         self.begin_life(version, version)
     }
 
+    /// Pages that the file has, whatever is in them.
+    pub(crate) fn pages_of_file(&self) -> Result<u32> {
+        let asking = Error::io("asking for the file's size");
+        let size = self.storage.size().map_err(asking)?;
+        Ok(u32::try_from(size / PAGE_SIZE as u64).unwrap_or(u32::MAX))
+    }
+
     /// Reads the marked regions and these pages; not the slots. Leaves out pages that are not newer
     /// than the floor: no record names them, and the free map has them.
     pub(crate) fn look_at_regions(&mut self, others: &[u32]) -> Result<Vec<Seen>> {
-        let size = self
-            .storage
-            .size()
-            .map_err(Error::io("asking for the file's size"))?;
-        let end = u32::try_from(size / PAGE_SIZE as u64).unwrap_or(u32::MAX);
+        let end = self.pages_of_file()?;
         let slots = Slots::of(&self.header);
         let in_trees = |page: &u32| {
             (*page == DIRECTORY || !is_fixed(*page)) && !slots.is_some_and(|s| s.contains(*page))
@@ -520,7 +553,13 @@ impl Core {
             for (page, chunk) in (first..).zip(bytes[..got].chunks_exact(PAGE_SIZE)) {
                 let image = <&Image>::try_from(chunk).ok();
                 let newer = image.filter(|image| u64_at(&image[..], 32) > self.header.floor);
-                found.extend(newer.and_then(|image| seen(image, page, self.salt)));
+                let known = newer.and_then(|image| Some((image, seen(image, page, self.salt)?)));
+                if let Some((image, seen)) = known {
+                    if seen.carries {
+                        self.note_found(page, image)?;
+                    }
+                    found.push(seen);
+                }
             }
         }
         Ok(found)
@@ -528,7 +567,7 @@ impl Core {
 
     /// The free map of a state: pages free at the floor, less those born since, and with those born
     /// after the state.
-    fn rebuild_free(&mut self, pages: &[Seen], state: u64) -> Result<FreeMap> {
+    pub(crate) fn rebuild_free(&mut self, pages: &[Seen], state: u64) -> Result<FreeMap> {
         let header = self.header.clone();
         let old = self.read_maps(&header)?.ok_or(Error::Damaged {
             page: PageNo(0),

@@ -19,10 +19,12 @@
 
 use crate::commit::LIST_ENTRIES;
 use crate::core::Core;
-use crate::double::slot_head;
+use crate::double::{SLOT_PAGES, size_for, slot_head};
 use crate::error::Result;
+use crate::freemap::FreeMap;
 use crate::marks::Flushed;
 use crate::page::{self, Image, Node, PageType, Stamp};
+use crate::recover::Seen;
 use crate::shared::{SLOT, SLOT_LARGEST, WRITING};
 use crate::slots::Slots;
 use crate::types::PageNo;
@@ -204,20 +206,43 @@ impl Core {
         self.flush_storage()
     }
 
-    /// The first round in which recovery strips pages of the broken transaction `top`; `None` where
-    /// pages are not torn, or there are no slots. `newest` is what the newer slot has. An earlier
-    /// release, which knows no rounds, finds none in a file of its own.
-    pub(crate) fn round_of_recovery(
-        &self,
-        top: u64,
-        newest: Option<(u64, Round)>,
-        slot: u32,
-    ) -> Option<Next> {
-        let has_slots = Slots::of(&self.header).is_some_and(|slots| slots.pages() > 1);
-        let of_top = newest.filter(|(version, _)| *version == top);
-        let number = of_top.map_or(0, |(_, round)| round.number) + 1;
-        let may_have_rounds = self.header.is_newest_format || of_top.is_some();
-        (self.double && has_slots && may_have_rounds).then_some(Next { slot, number })
+    /// Before recovery strips so many pages in rounds, to go back to `state`. A file that a transaction of
+    /// `Trust` has left may have no slots, and one of an earlier release a header that this release takes
+    /// for its own. A durable header changes both. Floor, marks and all else stay, so a recovery that is cut
+    /// decides the same.
+    ///
+    /// The slots take pages that are free in that state, and that recovery has not seen: no record names
+    /// them. Or they come behind the end of the file. Zeros, torn ones as well, are no slot.
+    pub(crate) fn prepare_rounds_of_recovery(
+        &mut self,
+        images: usize,
+        seen: &[Seen],
+        state: u64,
+    ) -> Result<()> {
+        let has_slots = Slots::of(&self.header).is_some();
+        if has_slots && self.header.is_newest_format {
+            return Ok(());
+        }
+        let mut header = self.header.clone();
+        if !has_slots {
+            let mut free = self.rebuild_free(seen, state)?;
+            seen.iter().for_each(|s| free.remove(s.page));
+            free.hwm = free.hwm.max(self.pages_of_file()?);
+            let large = size_for(images.min(ROUND) as u32 + 1);
+            let slots = match self.reserve_in(&free, large) {
+                Err(e) if e.is_full() => self.reserve_in(&free, SLOT_PAGES)?,
+                slots => slots?,
+            };
+            (header.slot_start, header.slot_pages) = (slots.start(), slots.pages());
+        }
+        self.write_header(header, None)?;
+        self.flush_storage()
+    }
+
+    fn reserve_in(&mut self, free: &FreeMap, pages: u32) -> Result<Slots> {
+        let slots = Slots::new_in(free, pages)?;
+        self.reserve(slots)?;
+        Ok(slots)
     }
 
     /// Takes back in pages that `stamp.ver` has written what came after `stamp.from` (MV4, MV12). All pages
@@ -228,6 +253,7 @@ impl Core {
         stamp: Stamp,
         mut next: Option<Next>,
     ) -> Result<()> {
+        self.forget_found();
         let most = match next {
             Some(_) => self.most_of_round(),
             None => ROUND,
@@ -260,10 +286,19 @@ impl Core {
     }
 }
 
+/// The first round in which recovery strips pages of the broken transaction `top`. `newest` is what the
+/// newer slot has.
+pub(crate) fn first_round_of_recovery(top: u64, newest: Option<(u64, Round)>, slot: u32) -> Next {
+    let of_top = newest.filter(|(version, _)| *version == top);
+    let number = of_top.map_or(0, |(_, round)| round.number) + 1;
+    Next { slot, number }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Db, MemoryFile, Options, Torn};
+    use crate::shared::CURRENT;
+    use crate::{Db, Durability, MemoryFile, Options, Torn, TreeKind};
 
     /// A slot of several heads is of one round. Others may stand behind the first head, of a round
     /// before.
@@ -302,6 +337,67 @@ mod tests {
             core.write_slot(0, &all).unwrap();
             let found = core.read_slot(0, 0).unwrap();
             assert_eq!(found.is_some(), is_whole, "{numbers:?}");
+        }
+    }
+
+    fn seen_page(page: u32, version: u64) -> Seen {
+        Seen {
+            page,
+            kind: PageType::Record.byte(),
+            birth: version,
+            ver: version,
+            from: None,
+            base: 0,
+            crc: 0,
+            carries: false,
+        }
+    }
+
+    /// A record may name pages that are free by now. The next recovery needs them, if this one is cut.
+    #[test]
+    fn slots_that_recovery_makes_take_no_page_that_it_has_seen() {
+        for all in [false, true] {
+            let file = MemoryFile::new();
+            let options = Options {
+                torn: Torn::Trust,
+                ..Options::default()
+            };
+            let open = || Db::open(file.storage(), options.clone()).unwrap();
+            let mut db = open();
+            db.begin_write().unwrap();
+            let tree = db.create_tree(TreeKind::Integer).unwrap();
+            for key in 0..60 {
+                db.put_integer(tree, key, &[7; 9000]).unwrap();
+            }
+            db.commit(Durability::Flush).unwrap();
+            for key in 0..55 {
+                db.begin_write().unwrap();
+                assert!(db.delete_integer(tree, key).unwrap());
+                db.commit(Durability::Flush).unwrap();
+            }
+            db.close().unwrap();
+            let mut db = open();
+            let core = &mut db.core;
+            let state = core.load(CURRENT).unwrap();
+            let free = core.rebuild_free(&[], state).unwrap();
+            let first = Slots::new_in(&free, 16).unwrap().start();
+            assert!(first + 32 < free.hwm);
+            let end = core.pages_of_file().unwrap();
+            let last = if all { end } else { first + 4 };
+            let seen: Vec<Seen> = (first + 3..last)
+                .map(|page| seen_page(page, state + 1))
+                .collect();
+            core.prepare_rounds_of_recovery(10, &seen, state).unwrap();
+            let slots = core.slots().unwrap();
+            assert!(seen.iter().all(|s| !slots.contains(s.page)), "{slots:?}");
+            assert!(slots.all().all(|page| page >= end || free.contains(page)));
+            assert_eq!(slots.start() >= end, all);
+            // No page was written that recovery needs, and the header is durable.
+            file.power_cut(crate::PowerCut::Atomic, &mut |_| 0);
+            std::mem::forget(db);
+            let mut db = open();
+            assert_eq!(db.core.slots().unwrap(), slots);
+            assert_eq!(db.check().unwrap(), Vec::<String>::new());
         }
     }
 }

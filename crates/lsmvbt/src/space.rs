@@ -137,26 +137,37 @@ impl Core {
     /// write first makes the commit durable, so it may use these pages. It must also know of them.
     /// Otherwise an entry that leads to one of them would free it again, and it would be allocated
     /// twice.
+    ///
+    /// A process may die between any two of these stores, and no version be written then:
+    /// - First the number of changes. So all others read the map, whichever words are there by then.
+    /// - A lower end comes before the words. Otherwise the pages between the two would neither be free
+    ///   nor in use. Whoever reads the map ignores what its last word says of pages behind the end, and
+    ///   writes that word before it publishes another end.
+    /// - A higher end comes after the words: some may be left from an earlier file.
     pub(crate) fn publish_free(&mut self) -> Result<()> {
         let kept_back = self.space.kept_back();
         let known = self.space.published.len();
-        let mut changed = false;
+        let mut news = Vec::new();
         for number in self.space.news(&kept_back) {
             let word = self.space.word(number, &kept_back);
             if number >= known || self.space.published[number] != word {
-                self.store(shared::free_word(number), word)?;
-                self.space.published[number] = word;
-                changed = true;
+                news.push((number, word));
             }
         }
-        self.space.map.forget_touched();
-        debug_assert!(self.space.published_all(&kept_back));
-        // Last, so that no word past it is left from an earlier file, whenever the process dies.
-        self.store(HWM, u64::from(self.space.map.hwm))?;
-        if changed {
+        if !news.is_empty() {
             self.space.seq = self.load(FREE_SEQ)? + 1;
             self.store(FREE_SEQ, self.space.seq)?;
         }
-        Ok(())
+        let hwm = u64::from(self.space.map.hwm);
+        if hwm < self.load(HWM)? {
+            self.store(HWM, hwm)?;
+        }
+        for (number, word) in news {
+            self.store(shared::free_word(number), word)?;
+            self.space.published[number] = word;
+        }
+        self.space.map.forget_touched();
+        debug_assert!(self.space.published_all(&kept_back));
+        self.store(HWM, hwm)
     }
 }

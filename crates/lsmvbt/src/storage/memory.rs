@@ -41,6 +41,8 @@ struct State {
     next_handle: u64,
     open: Vec<u64>,
     fuse: Option<u64>,
+    /// The same for stores to shared memory.
+    store_fuse: Option<u64>,
     /// The number of flushes that succeed before all fail.
     fail_syncs: Option<u64>,
     /// Why they fail; `None`: for another reason than those with a name.
@@ -114,7 +116,14 @@ impl MemoryFile {
 
     /// Whether a handle is still to die.
     pub fn kills(&self) -> bool {
-        self.state().fuse.is_some()
+        let s = self.state();
+        s.fuse.is_some() || s.store_fuse.is_some()
+    }
+
+    /// The handle that does the `stores`-th store to shared memory from now dies before it. `None`:
+    /// no handle dies.
+    pub fn kill_before_store(&self, stores: Option<u64>) {
+        self.state().store_fuse = stores;
     }
 
     /// From now on every flush fails. The writes that it would have made durable stay in the page
@@ -323,6 +332,18 @@ impl State {
         Ok(())
     }
 
+    fn tick_store(&mut self, id: u64) -> io::Result<()> {
+        self.alive(id)?;
+        if let Some(left) = self.store_fuse {
+            self.store_fuse = (left > 1).then(|| left - 1);
+            if left <= 1 {
+                self.close(id);
+                return Err(dead());
+            }
+        }
+        Ok(())
+    }
+
     fn close(&mut self, id: u64) {
         self.open.retain(|o| *o != id);
         for holders in self.locks.values_mut() {
@@ -476,7 +497,7 @@ impl Storage for Handle {
 
     fn shm_store(&self, word: usize, value: u64) -> io::Result<()> {
         let mut s = self.file.state();
-        s.alive(self.id)?;
+        s.tick_store(self.id)?;
         s.shared.insert(word, value);
         Ok(())
     }

@@ -19,6 +19,7 @@ mod interplay;
 mod kept;
 mod kills;
 mod labels;
+mod leaks;
 mod map;
 mod marks;
 mod metas;

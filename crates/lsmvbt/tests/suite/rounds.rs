@@ -42,7 +42,10 @@ fn is_changed(key: i64) -> bool {
 
 /// A database with rows of number 1, whose last commit is not in place on the device.
 fn made(file: &MemoryFile) -> Db {
-    let mut db = open(file);
+    filled(open(file))
+}
+
+fn filled(mut db: Db) -> Db {
     db.begin_write().expect("a transaction");
     assert_eq!(db.create_tree(TreeKind::Integer).expect("a tree"), TREE);
     db.commit(Durability::Flush).expect("committed");
@@ -211,6 +214,50 @@ fn a_writer_may_die_while_it_rolls_rounds_back() {
 #[test]
 fn a_writer_may_die_while_it_takes_a_written_transaction_back() {
     dies_at_each_step(End::TakenBack);
+}
+
+/// Found by reading: a transaction of `Trust` died after it had written pages, in a file without slots. The
+/// next open was one of `Double`. Its recovery stripped the pages in place, and a power cut tore them.
+#[test]
+fn a_recovery_that_finds_no_slots_makes_them() {
+    let (mut died, mut made_slots) = (0, 0);
+    for step in (1..).step_by(16) {
+        let mut over = false;
+        for way in 1..4 {
+            let file = MemoryFile::new();
+            let db = Db::open(file.storage(), small(Torn::Trust, 0));
+            let mut db = filled(db.expect("a database"));
+            let mut random = Random::new(step * 4 + way);
+            file.kill_after(Some(step));
+            let ended = large(&mut db, End::Commit);
+            over = file.kills();
+            file.kill_after(None);
+            assert!(!over || ended.is_ok(), "{ended:?}");
+            std::mem::forget(db);
+            // Pages are not torn while the setting is `Trust`.
+            file.power_cut(PowerCut::Atomic, &mut |n| match way {
+                1 => 0,
+                2 => n - 1,
+                _ => random.below(n),
+            });
+            assert_eq!(slot_pages(&file), 0);
+            // A recovery dies at some step, and then at others.
+            file.kill_after(Some(1 + random.below(200)));
+            let opened = try_open(&file);
+            file.kill_after(None);
+            made_slots += u32::from(slot_pages(&file) > 0);
+            std::mem::forget(opened);
+            cut(&file, 3, &mut random);
+            let found = recovers(&file, &mut random);
+            assert!(!over || found == 2, "{found}");
+            died += u32::from(!over);
+        }
+        if over {
+            break;
+        }
+    }
+    println!("died {died} times, {made_slots} recoveries made slots");
+    assert!(died > 20, "{died}");
 }
 
 /// A writer dies in a round, and another handle goes on, while a reader reads what was there before.
