@@ -41,6 +41,7 @@ mod db;
 mod double;
 mod error;
 mod freemap;
+mod give_back;
 mod header;
 mod heal;
 mod history;
@@ -80,3 +81,4 @@ pub use types::{
     Change, ChangeKind, Durability, Held, Optimizations, Options, PAGE_SIZE, PageNo, Stats, Status,
     Torn, TreeId, TreeKind, Vacuumed, Version,
 };
+pub use vacuum::Vacuum;
