@@ -492,15 +492,15 @@ impl Db {
         self.core.reclaim()
     }
 
-    /// Makes the file shorter. Packs what is sparse, moves pages from the end to free ones, in
-    /// transactions of a bounded number of pages each, and gives the end back. Reads everything. Not
-    /// within a write transaction.
+    /// Makes the file shorter. Packs sparse pages, moves those at the end to free ones, and gives the end
+    /// back. Takes transactions of a bounded number of pages each. Reads everything. Not within a write
+    /// transaction.
     ///
     /// Where a reader or the history keeps earlier versions, it only gives back what is free at the end,
     /// and says so.
     ///
     /// # Errors
-    /// `Busy` if another handle is writing: [`Db::vacuum_step`] can go on. What is done stays done. A full
+    /// `Busy` if another handle is writing: [`Db::vacuum_step`] can go on. All steps so far stay. A full
     /// disk.
     pub fn vacuum(&mut self) -> Result<Vacuumed> {
         self.vacuum_by(Vacuum::all())

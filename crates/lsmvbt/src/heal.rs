@@ -195,8 +195,8 @@ impl Core {
         Ok(())
     }
 
-    /// A step of the walk for a vacuum, in its transaction: the one after a crash goes on faster, or there
-    /// is one for the vacuum. True if there is nothing left to walk.
+    /// A step of the walk for a vacuum, in its transaction. If a crash has begun one, that one goes on.
+    /// True if there is nothing left to walk.
     pub(crate) fn walk_for_vacuum(&mut self, visits: u32) -> Result<bool> {
         let unhealed = self.load(UNHEALED)?;
         let known = self.healing.take();

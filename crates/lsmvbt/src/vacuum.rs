@@ -13,7 +13,7 @@
 //!
 //! All that a vacuum remembers between two steps is a hint. See [`crate::tree::sweep`] for sweeps. The pages
 //! with dead entries ([`Core::collect_remembered`]) are looked at again, as nodes of the transaction. The
-//! walk is told of every page that is written. And only pages that are free when the file is cut go.
+//! walk hears of every page that is written. And only pages that are free when the file is cut go.
 
 use std::collections::BTreeSet;
 
@@ -27,8 +27,8 @@ use crate::tree::edit::owns;
 use crate::tree::sweep::{Budget, Sweep};
 use crate::types::{Durability, Held, Vacuumed, Version};
 
-/// Pages that one transaction writes; with `double`, whose slots need as many and some more; and where
-/// there is no room for these, so that the smallest slots mostly suffice.
+/// Pages that one transaction writes. With `double` its slots need as many and some more. Where there is
+/// no room for these, the smallest slots mostly suffice.
 const BATCH: u32 = 256;
 const BATCH_DOUBLE: u32 = 48;
 const BATCH_SMALL: u32 = 6;
@@ -57,7 +57,7 @@ pub struct Vacuum {
     /// With `double`, what stands behind the slots moves to the place that small ones have left.
     second: bool,
     held: Option<Held>,
-    /// The disk is full. What is free by then is given back first.
+    /// The disk is full. The pages that are free by then are given back first.
     failed: Option<Error>,
 }
 
@@ -141,7 +141,7 @@ impl Vacuum {
         }
     }
 
-    /// What follows the cut.
+    /// Goes on after the cut, or ends.
     fn after_cut(&mut self, double: bool) {
         let again = double && !self.second && self.most.is_none();
         if again && self.held.is_none() && self.failed.is_none() {
@@ -160,9 +160,9 @@ impl Core {
 
     /// The next step of a vacuum. Its result after the last one.
     pub(crate) fn vacuum_step(&mut self, vacuum: &mut Vacuum) -> Result<Option<Vacuumed>> {
-        let is_cut = matches!(vacuum.phase, Phase::Cut);
+        let can_do_less = !matches!(vacuum.phase, Phase::Begin | Phase::Cut | Phase::Over);
         match self.vacuum_by(vacuum) {
-            Err(e) if e.is_full() && !is_cut => vacuum.without_room(e),
+            Err(e) if e.is_full() && can_do_less => vacuum.without_room(e),
             done => done?,
         }
         if !matches!(vacuum.phase, Phase::Over) {
@@ -414,7 +414,7 @@ impl Core {
             Ok(done)
         });
         if done.is_err() && self.txn.is_some() {
-            // The first error is the one that is told.
+            // The caller gets the first error.
             let _ = self.rollback();
         }
         done

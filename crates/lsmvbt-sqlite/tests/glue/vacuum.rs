@@ -316,40 +316,42 @@ fn incremental_vacuum_waits_for_the_other_databases() {
         let setup = Setup::new();
         let connection = thinned(&setup, "trust");
         let (before, size) = (content(&connection), bytes(&setup));
-        drop(connection);
         for engine in ["stock", "lsmvbt"] {
-            let engine_of = |name: &str| if name == "x" { "lsmvbt" } else { engine };
-            let name = |name: &str| match name {
-                "x" => "x".to_owned(),
-                _ => format!("y.{engine}"),
+            let y_name = format!("y.{engine}");
+            let other = setup.open(&y_name, engine);
+            run(&other, "PRAGMA journal_mode = WAL; CREATE TABLE u(a)");
+            let uri = |name: &str| match name {
+                "x" => setup.uri("x", "lsmvbt"),
+                _ => setup.uri(&y_name, engine),
             };
-            let main = setup.open(&name(first), engine_of(first));
-            let uri = setup.uri(&name(second), engine_of(second));
-            run(&main, &format!("ATTACH '{uri}' AS other"));
-            let (x, y) = if first == "x" {
-                ("main", "other")
-            } else {
-                ("other", "main")
+            let db = raw::Db::open(&uri(first), raw::CREATE);
+            assert_eq!(db.run(&format!("ATTACH '{}' AS other", uri(second))), 0);
+            let (x, y) = match first {
+                "x" => ("main", "other"),
+                _ => ("other", "main"),
             };
-            run(&main, &format!("CREATE TABLE {y}.u(a)"));
-            let pages = number(&main, &format!("PRAGMA {x}.page_count"));
-            run(
-                &main,
-                &format!(
-                    "BEGIN; INSERT INTO {y}.u VALUES (1); PRAGMA {x}.incremental_vacuum(20); ROLLBACK"
-                ),
-            );
-            assert_eq!(number(&main, &format!("PRAGMA {x}.page_count")), pages);
-            run(
-                &main,
-                &format!(
-                    "BEGIN; INSERT INTO {y}.u VALUES (1); PRAGMA {x}.incremental_vacuum(20); COMMIT"
-                ),
-            );
-            assert_eq!(number(&main, &format!("PRAGMA {x}.page_count")), pages - 20);
-            assert_eq!(number(&main, &format!("SELECT count(*) FROM {y}.u")), 1);
+            let pages = number(&connection, "PRAGMA page_count");
+            let begin =
+                format!("BEGIN; INSERT INTO {y}.u VALUES (1); PRAGMA {x}.incremental_vacuum(20)");
+            assert_eq!(db.run(&begin), 0);
+            assert_eq!(db.run("ROLLBACK"), 0);
+            assert_eq!(number(&connection, "PRAGMA page_count"), pages);
+            assert_eq!(db.run(&begin), 0);
+            // Between the steps that move pages the other database has committed.
+            let mut steps = 0;
+            let mut between = || {
+                steps += 1;
+                assert_eq!(number(&other, "SELECT count(*) FROM u"), 1);
+                false
+            };
+            db.on_progress(&mut between);
+            assert_eq!(db.run("COMMIT"), 0);
+            db.leave_alone();
+            assert!(steps > 2, "{steps}");
+            assert_eq!(number(&connection, "PRAGMA page_count"), pages - 20);
+            assert_eq!(db.close(), 0);
         }
         assert!(bytes(&setup) < size);
-        assert_eq!(content(&setup.open("x", "lsmvbt")), before);
+        assert_eq!(content(&connection), before);
     }
 }

@@ -3,8 +3,8 @@
 //! Between two of them any handle may write. So a sweep remembers no page, which could have been freed,
 //! used again or moved meanwhile. It remembers a level, a tree's number, and a [`Place`]: how many live
 //! entries come before the next one in each node above it. Every transaction goes down from the
-//! root of its own version, and finds a parent of this level, whatever has changed. What others insert or
-//! remove shifts the places: the sweep may miss nodes, or see some twice. Neither does harm, because
+//! root of its own version, and finds a parent of this level, whatever has changed. Insertions and removals
+//! by others shift the places: the sweep may miss nodes, or see some twice. Neither does harm, because
 //! every single change is one that any transaction might make. A sweep goes on to larger places only, so
 //! it ends.
 
