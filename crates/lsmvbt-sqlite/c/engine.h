@@ -100,17 +100,15 @@ unsigned int lsmvbt_data_version(EngineDb*);
 ** error; sqlite3_free() frees it. SQLITE_NOTFOUND if no pragma has this name. */
 int lsmvbt_pragma(EngineDb*, const char *name, const char *value, char **answer);
 
-/* VACUUM, outside of a transaction. With SQLITE_ERROR, and with SQLITE_BUSY next to a reader, it writes
-** the reason; sqlite3_free() frees it. */
+/* VACUUM, outside of a transaction: begins, for all pages (0) or so many at most. Then each call is a
+** step: SQLITE_DONE after the last one. After SQLITE_BUSY the same step can be tried again. With
+** SQLITE_ERROR, and with SQLITE_BUSY next to a reader, it writes the reason; sqlite3_free() frees it. */
+void lsmvbt_vacuum_begin(EngineDb*, unsigned int pages);
 int lsmvbt_vacuum(EngineDb*, char **reason);
 /* Pages of the file that are free. */
 unsigned int lsmvbt_free_pages(EngineDb*);
-/* PRAGMA incremental_vacuum. In a write transaction: pages by which the file could be shorter; moves
-** pages away from so many last ones, and writes the first of these. After its commit, outside of a
-** transaction: gives them back. */
+/* In a write transaction: pages by which the file could be shorter. */
 unsigned int lsmvbt_removable_pages(EngineDb*);
-int lsmvbt_vacuum_some(EngineDb*, unsigned int pages, unsigned int *end);
-int lsmvbt_vacuum_end(EngineDb*, unsigned int end);
 
 /* A row that differs between two versions. */
 typedef struct EngineChange EngineChange;

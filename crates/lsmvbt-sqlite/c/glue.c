@@ -9,6 +9,7 @@
 #include "glue_abbreviate.c"
 #include "glue_cursor.c"
 #include "glue_write.c"
+#include "glue_vacuum.c"
 #include "glue_handle.c"
 #include "glue_diff.c"
 #include "glue_open.c"

@@ -37,8 +37,7 @@ struct GlueBtree {
   u8 *aPreformat;      /* The row that TransferRow() has left for an insertion, padded */
   u32 nPreformat;      /* Its size in bytes */
   u32 nCommit;         /* Commits of this connection */
-  u32 nVacuum;         /* Pages that the commit is to remove from the file */
-  u32 iVacuumEnd;      /* The first of them */
+  u32 nVacuum;         /* Pages to remove from the file after the commit */
   u32 aMeta[16];       /* The header's numbers, as the transaction sees them */
   u32 aBase[16];       /* As they were when it began to write */
 };

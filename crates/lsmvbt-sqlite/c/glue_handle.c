@@ -118,40 +118,39 @@ static void glueSaveOrFault(BtShared *pBt){
 ** leave one database committed without the other, as in SQLite's WAL mode. */
 static int glueCommitPhaseOne(Btree *p, const char *zSuperJrnl){
   if( p->inTrans!=TRANS_WRITE ) return SQLITE_OK;
-  if( GLUE(p)->nVacuum ){
-    int rc;
-    glueSaveOrFault(p->pBt);
-    rc = lsmvbt_vacuum_some(GLUE(p)->pEngine, GLUE(p)->nVacuum, &GLUE(p)->iVacuumEnd);
-    if( rc!=SQLITE_OK ) return rc;
-  }
   if( zSuperJrnl || glueOthersWrite(p) ) return lsmvbt_write(GLUE(p)->pEngine);
   return lsmvbt_prepare(GLUE(p)->pEngine);
 }
 
 /* Cursors of statements that go on reading find their places again in the committed state. */
 static int glueCommitPhaseTwo(Btree *p, int bCleanup){
-  u32 nVacuum = GLUE(p)->nVacuum;
   if( p->inTrans==TRANS_NONE ) return SQLITE_OK;
-  GLUE(p)->nVacuum = 0;
   if( p->inTrans==TRANS_WRITE ){
     int rc;
     glueSaveOrFault(p->pBt);
     rc = lsmvbt_commit(GLUE(p)->pEngine);
     if( rc!=SQLITE_OK ){
       memcpy(GLUE(p)->aMeta, GLUE(p)->aBase, sizeof(GLUE(p)->aMeta));
+      GLUE(p)->nVacuum = 0;
       if( bCleanup==0 ) return rc;
     }
     GLUE(p)->nCommit++;
   }
   glueEndTransaction(p);
-  /* The commit stands. What cannot be given back now, the next call gives back. */
-  if( nVacuum && p->inTrans==TRANS_NONE ) (void)lsmvbt_vacuum_end(GLUE(p)->pEngine, GLUE(p)->iVacuumEnd);
   return SQLITE_OK;
+}
+
+/* Whichever engine commits last. */
+SQLITE_PRIVATE int sqlite3BtreeCommitPhaseTwo(Btree *p, int bCleanup){
+  sqlite3 *db = p->db;
+  int rc = glueOwns(p) ? glueCommitPhaseTwo(p, bCleanup) : stock_sqlite3BtreeCommitPhaseTwo(p, bCleanup);
+  glueVacuumAfter(db);
+  return rc;
 }
 
 static int glueCommit(Btree *p){
   int rc = glueCommitPhaseOne(p, 0);
-  return rc==SQLITE_OK ? glueCommitPhaseTwo(p, 0) : rc;
+  return rc==SQLITE_OK ? sqlite3BtreeCommitPhaseTwo(p, 0) : rc;
 }
 
 /* Ends cursors with an error; those that only read may just save their places. */
@@ -281,7 +280,7 @@ static int glueSetAutoVacuum(Btree *p, int autoVacuum){
   return autoVacuum ? SQLITE_READONLY : SQLITE_OK;
 }
 
-/* SQLite calls this for each page, and gives a row for it. The commit removes them together. */
+/* SQLite calls this for each page, and gives a row for it. They go together after the commit. */
 static int glueIncrVacuum(Btree *p){
   GlueBtree *pGlue = GLUE(p);
   assert( p->inTrans==TRANS_WRITE );

@@ -49,11 +49,7 @@ static int glueVacuum(char **pzErrMsg, sqlite3 *db, Btree *p){
     return SQLITE_ERROR;
   }
   if( (p->pBt->btsFlags & BTS_READ_ONLY)!=0 || (db->flags & SQLITE_QueryOnly)!=0 ) return SQLITE_READONLY;
-  do{
-    sqlite3_free(zReason);
-    zReason = 0;
-    rc = lsmvbt_vacuum(GLUE(p)->pEngine, &zReason);
-  }while( (rc&0xFF)==SQLITE_BUSY && btreeInvokeBusyHandler(p->pBt) );
+  rc = glueVacuumSteps(p, 0, &zReason);
   if( zReason ){
     sqlite3SetString(pzErrMsg, db, zReason);
     sqlite3_free(zReason);

@@ -348,11 +348,18 @@ pub trait Connection: Send {
         Ok(None)
     }
 
-    /// Makes the file shorter: `VACUUM`. Outside of a transaction.
+    /// Begins to make the file shorter: `VACUUM`, or by so many pages at most. Forgets a vacuum that has
+    /// begun before.
+    fn begin_vacuum(&mut self, pages: Option<u32>) {
+        let _ = pages;
+    }
+
+    /// The next step of that. Outside of a transaction. True after the last one.
     ///
     /// # Errors
-    /// [`Error::Busy`]; [`Error::InTheWay`] and [`Error::Refused`] with the way out; a full disk.
-    fn vacuum(&mut self) -> Result<()> {
+    /// [`Error::Busy`] and [`Error::InTheWay`], after which the step can be tried again; [`Error::Refused`]
+    /// with the way out; a full disk. Steps that were taken stay.
+    fn vacuum(&mut self) -> Result<bool> {
         Err(Error::Refused(
             "VACUUM in place is not supported by this database's engine: VACUUM INTO writes a compact copy"
                 .to_owned(),
@@ -367,28 +374,9 @@ pub trait Connection: Send {
         Ok(0)
     }
 
-    /// Within a write transaction: pages by which [`Connection::vacuum_some`] could make the file
-    /// shorter.
+    /// Within a write transaction: pages by which the file could be shorter without packing.
     fn removable_pages(&mut self) -> u32 {
         0
-    }
-
-    /// Within a write transaction: moves pages away from the last `pages` pages of the file. Returns
-    /// the page at which it may end then.
-    ///
-    /// # Errors
-    /// The obstacle; the transaction must be rolled back.
-    fn vacuum_some(&mut self, pages: u32) -> Result<u32> {
-        Ok(pages)
-    }
-
-    /// After its commit, outside of a transaction: gives the pages from this one on back.
-    ///
-    /// # Errors
-    /// [`Error::Busy`]; the engine's errors. Nothing is lost.
-    fn vacuum_end(&mut self, end: u32) -> Result<()> {
-        let _ = end;
-        Ok(())
     }
 
     /// The rows of a table that differ between two versions, which are numbers or times. Without

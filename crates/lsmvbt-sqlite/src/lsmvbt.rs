@@ -22,6 +22,7 @@ use crate::engine::{
     Comparison, Connection, CursorId, Durability, Engine, Error, Place, Result, Row, Seek, TreeKind,
 };
 use crate::ffi::{DatabaseFile, VfsWrites, code_of_vfs};
+use vacuum::Vacuuming;
 
 /// The engine.
 pub(crate) struct Lsmvbt;
@@ -78,6 +79,7 @@ impl Engine for Lsmvbt {
             view: Version(0),
             seen: None,
             data_version: 1,
+            vacuuming: Vacuuming::default(),
             cursors: Vec::new(),
         }))
     }
@@ -188,6 +190,7 @@ struct Session {
     /// The newest version that it has seen or made.
     seen: Option<Version>,
     data_version: u32,
+    vacuuming: Vacuuming,
     /// Closed ones stay for the next that are opened.
     cursors: Vec<Position>,
 }
@@ -454,7 +457,11 @@ impl Connection for Session {
         self.run_pragma(name, value)
     }
 
-    fn vacuum(&mut self) -> Result<()> {
+    fn begin_vacuum(&mut self, pages: Option<u32>) {
+        self.vacuuming = Vacuuming::new(pages);
+    }
+
+    fn vacuum(&mut self) -> Result<bool> {
         self.vacuum_in_place()
     }
 
@@ -464,14 +471,6 @@ impl Connection for Session {
 
     fn removable_pages(&mut self) -> u32 {
         self.db.removable_pages().unwrap_or(0)
-    }
-
-    fn vacuum_some(&mut self, pages: u32) -> Result<u32> {
-        self.db.vacuum_some(pages).map_err(error)
-    }
-
-    fn vacuum_end(&mut self, end: u32) -> Result<()> {
-        self.db.vacuum_end(end).map(drop).map_err(error)
     }
 
     fn diff(&mut self, table: &str, from: &str, to: Option<&str>) -> Result<Vec<::lsmvbt::Change>> {

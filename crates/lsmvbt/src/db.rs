@@ -16,6 +16,7 @@ use crate::tree::search::Target;
 use crate::types::{
     Change, Durability, Options, Stats, Status, TreeId, TreeKind, Vacuumed, Version,
 };
+use crate::vacuum::Vacuum;
 
 /// A handle on a database: at most one write transaction, any number of snapshots.
 ///
@@ -491,38 +492,47 @@ impl Db {
         self.core.reclaim()
     }
 
-    /// Makes the file shorter. Packs what is sparse, moves pages from the end to free ones, in
-    /// transactions of a bounded number of pages each, and gives the end back. Reads everything. Not
-    /// within a write transaction.
+    /// Makes the file shorter. Packs sparse pages, moves those at the end to free ones, and gives the end
+    /// back. Takes transactions of a bounded number of pages each. Reads everything. Not within a write
+    /// transaction.
     ///
     /// Where a reader or the history keeps earlier versions, it only gives back what is free at the end,
     /// and says so.
     ///
     /// # Errors
-    /// `Busy` if another handle is writing; what is done stays done. A full disk.
+    /// `Busy` if another handle is writing: [`Db::vacuum_step`] can go on. All steps so far stay. A full
+    /// disk.
     pub fn vacuum(&mut self) -> Result<Vacuumed> {
-        self.core.vacuum()
+        self.vacuum_by(Vacuum::all())
     }
 
-    /// A part of this: within the write transaction, moves pages away from the last `most` pages of
-    /// the file, so many at most. Returns the page at which the file may end then. Moves none where a
-    /// reader or the history keeps earlier versions. The pages are free when a transaction after this
-    /// one has collected them: [`Db::vacuum_end`].
-    pub fn vacuum_some(&mut self, most: u32) -> Result<u32> {
-        self.core.changing(|core| core.move_down(most))
-    }
-
-    /// Collects what [`Db::vacuum_some`] has left, in transactions of its own, and moves what it had no
-    /// room for. Then it gives back free pages at the end of the file, from page `end` on. Returns
-    /// their number.
+    /// Makes the file shorter by so many pages at most. Moves pages, and packs none.
     ///
     /// # Errors
-    /// `Busy` if another handle is writing.
-    pub fn vacuum_end(&mut self, end: u32) -> Result<u32> {
-        self.core.vacuum_end(end)
+    /// As [`Db::vacuum`].
+    pub fn vacuum_part(&mut self, pages: u32) -> Result<Vacuumed> {
+        self.vacuum_by(Vacuum::part(pages))
     }
 
-    /// Pages by which [`Db::vacuum_some`] and [`Db::vacuum_end`] could make the file shorter, as far as
+    fn vacuum_by(&mut self, mut vacuum: Vacuum) -> Result<Vacuumed> {
+        loop {
+            if let Some(done) = self.core.vacuum_step(&mut vacuum)? {
+                return Ok(done);
+            }
+        }
+    }
+
+    /// The next step of a vacuum: one transaction, of a bounded number of pages. Its result after the
+    /// last one, `None` before. Others may write between two steps, also this handle. To end a vacuum
+    /// early loses nothing.
+    ///
+    /// # Errors
+    /// `Busy` if another handle is writing: call it again. After other errors a new vacuum can begin.
+    pub fn vacuum_step(&mut self, vacuum: &mut Vacuum) -> Result<Option<Vacuumed>> {
+        self.core.vacuum_step(vacuum)
+    }
+
+    /// Pages by which [`Db::vacuum_part`] could make the file shorter, as far as
     /// is known without reading it. Within a write transaction.
     pub fn removable_pages(&mut self) -> Result<u32> {
         self.core.txn()?;

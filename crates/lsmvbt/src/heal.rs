@@ -176,7 +176,8 @@ impl Core {
     fn heal_by(&mut self, step: fn(&mut Healing, u32, u32) -> Result<u32>) -> Result<()> {
         let unhealed = self.load(UNHEALED)?;
         if unhealed == 0 {
-            self.healing = None;
+            // That of a vacuum goes on at its next step.
+            self.healing = self.healing.take().filter(|healing| healing.unhealed == 0);
             return Ok(());
         }
         let known = self.healing.take();
@@ -192,6 +193,26 @@ impl Core {
         }
         self.healing = (self.load(UNHEALED)? != 0).then_some(healing);
         Ok(())
+    }
+
+    /// A step of the walk for a vacuum, in its transaction. If a crash has begun one, that one goes on.
+    /// True if there is nothing left to walk.
+    pub(crate) fn walk_for_vacuum(&mut self, visits: u32) -> Result<bool> {
+        let unhealed = self.load(UNHEALED)?;
+        let known = self.healing.take();
+        let known = known.filter(|healing| healing.unhealed == unhealed);
+        let mut healing = known.unwrap_or_else(|| Box::new(Healing::new(unhealed)));
+        if !healing.given_up {
+            healing.step(self.space.map.hwm, 0)?;
+            if let Err(e) = self.heal_some(&mut healing, visits) {
+                healing.failed(&e);
+            }
+        }
+        let is_over = healing.given_up || healing.reached.is_complete();
+        if self.load(UNHEALED)? != 0 || !is_over {
+            self.healing = Some(healing);
+        }
+        Ok(is_over)
     }
 
     fn heal_some(&mut self, healing: &mut Healing, visits: u32) -> Result<()> {

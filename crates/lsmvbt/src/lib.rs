@@ -42,6 +42,7 @@ mod double;
 mod error;
 mod found;
 mod freemap;
+mod give_back;
 mod header;
 mod heal;
 mod history;
@@ -81,3 +82,4 @@ pub use types::{
     Change, ChangeKind, Durability, Held, Optimizations, Options, PAGE_SIZE, PageNo, Stats, Status,
     Torn, TreeId, TreeKind, Vacuumed, Version,
 };
+pub use vacuum::Vacuum;

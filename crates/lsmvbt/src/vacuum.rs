@@ -1,143 +1,289 @@
-//! Giving space back: the file becomes shorter.
+//! A vacuum: the file becomes shorter, in steps that others write between.
 //!
-//! [`Core::give_back`] takes away free pages at the end of the file. [`Core::vacuum`] before moves what
-//! stands near the end, in transactions of a bounded number of pages: see [`crate::tree::pack`].
+//! A [`Vacuum`] is the state between two steps. Each step is a write transaction of its own. It looks at
+//! [`LOOKS`] pages and writes [`BATCH`] of them, and the last node or long value may add to that. So
+//! others wait for the writer's lock only as long as for a commit of that size. One that cannot have the
+//! lock is `Busy`, and has changed nothing: the caller takes it again.
 //!
-//! The order of the former, under the writer's lock:
+//! 1. The walk ([`crate::heal`]) frees pages that nothing leads to.
+//! 2. Dead entries that own pages are collected, and dropped trees.
+//! 3. Sparse nodes are packed: see [`crate::tree::pack`].
+//! 4. Pages at the end move to free ones: see [`crate::tree::nearer`].
+//! 5. The free end is given back: see [`crate::give_back`].
 //!
-//! 1. Flush. All commits are durable, and in place.
-//! 2. A header is written that ends before the pages, and flushed. All commits are settled in it, and
-//!    its floor is the newest number. So neither a slot nor a record that names the pages is needed.
-//! 3. The shared memory gets the new end.
-//! 4. The file is cut.
-//!
-//! A crash before the header is durable leaves the one before it, and all pages. Later it leaves the
-//! new one: a header is only written over when the other one is durable. The cut need not be durable,
-//! and may fail: what stands behind the end is older than the floor, and counts for nothing. The next
-//! call cuts again.
+//! All that a vacuum remembers between two steps is a hint. See [`crate::tree::sweep`] for sweeps. The pages
+//! with dead entries ([`Core::collect_remembered`]) are looked at again, as nodes of the transaction. The
+//! walk hears of every page that is written. And only pages that are free when the file is cut go.
 
 use std::collections::BTreeSet;
 
 use crate::core::Core;
-use crate::double::SLOT_PAGES;
 use crate::error::{Error, Result};
-use crate::freemap::{FIRST, MAP_AT, SPAN};
-use crate::header::Marks;
 use crate::page::{NodeRef, PageType};
-use crate::shared::{CURRENT, DURABLE, HWM, SETTLED};
+use crate::shared::{CURRENT, DURABLE};
 use crate::slots::Slots;
+use crate::tree::catalog::DIRECTORY;
 use crate::tree::edit::owns;
-use crate::tree::pack::Sweep;
-use crate::types::{Durability, Held, PAGE_SIZE, PageNo, Vacuumed, Version};
+use crate::tree::sweep::{Budget, Sweep};
+use crate::types::{Durability, Held, Vacuumed, Version};
 
-/// Pages that one transaction moves; with `double`, whose slots need as many and some more; and where
-/// there is no room for these, so that the smallest slots mostly suffice.
+/// Pages that one transaction writes. With `double` its slots need as many and some more. Where there is
+/// no room for these, the smallest slots mostly suffice.
 const BATCH: u32 = 256;
 const BATCH_DOUBLE: u32 = 48;
 const BATCH_SMALL: u32 = 6;
+/// Pages that one transaction looks at.
+const LOOKS: u32 = 512;
 /// Every so many pages in use, one free page stays before them, and so many in any case. Moving needs
 /// some.
 const SPARE: u32 = 32;
 const SPARE_AT_LEAST: u32 = 8;
-/// Sweeps through all nodes, each of which leaves fewer of them. Others may write meanwhile.
-const MOST_SWEEPS: usize = 64;
+/// Sweeps of each kind, each of which leaves less to do. Others may write meanwhile.
+const MOST_SWEEPS: u32 = 64;
+/// Steps of the walk, for each that would do if nobody wrote meanwhile.
+const MOST_WALKS: u32 = 4;
+
+/// A vacuum that has begun: see [`crate::Db::vacuum_step`].
+#[derive(Debug)]
+pub struct Vacuum {
+    /// Pages at the end of the file that are to go; all that can.
+    most: Option<u32>,
+    /// The pages of the file before, and the first of those that are to go.
+    before: u32,
+    end: u32,
+    phase: Phase,
+    /// The disk is full: only a few pages at once.
+    few: bool,
+    /// With `double`, what stands behind the slots moves to the place that small ones have left.
+    second: bool,
+    held: Option<Held>,
+    /// The disk is full. The pages that are free by then are given back first.
+    failed: Option<Error>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Begin,
+    /// The walk may take so many steps.
+    Walk(u32),
+    Collect,
+    Pack(Run),
+    Move(Run),
+    /// Collects what has been moved last.
+    Settle,
+    Cut,
+    Over,
+}
+
+/// Sweeps that follow each other until one finds nothing to do.
+#[derive(Debug, Default)]
+struct Run {
+    sweep: Option<Sweep>,
+    pages: u32,
+    sweeps: u32,
+}
+
+impl Run {
+    /// Counts what a step has written, and true if no sweep is to follow.
+    fn is_over(&mut self, pages: u32) -> bool {
+        self.pages += pages;
+        if self.sweep.as_ref().is_some_and(|sweep| !sweep.is_over()) {
+            return false;
+        }
+        self.sweep = None;
+        self.sweeps += 1;
+        std::mem::take(&mut self.pages) == 0 || self.sweeps >= MOST_SWEEPS
+    }
+}
+
+impl Default for Vacuum {
+    fn default() -> Vacuum {
+        Vacuum::all()
+    }
+}
+
+impl Vacuum {
+    /// Makes the file as short as it can be.
+    #[must_use]
+    pub fn all() -> Vacuum {
+        Vacuum {
+            most: None,
+            before: 0,
+            end: 0,
+            phase: Phase::Begin,
+            few: false,
+            second: false,
+            held: None,
+            failed: None,
+        }
+    }
+
+    /// Makes the file shorter by so many pages at most. Moves pages from its end, and packs none.
+    #[must_use]
+    pub fn part(pages: u32) -> Vacuum {
+        Vacuum {
+            most: Some(pages),
+            ..Vacuum::all()
+        }
+    }
+
+    /// A full disk: first fewer pages at once, then none.
+    fn without_room(&mut self, error: Error) {
+        let again = match self.second {
+            true => Phase::Move(Run::default()),
+            false => Phase::Collect,
+        };
+        if std::mem::replace(&mut self.few, true) {
+            self.failed = Some(error);
+            self.phase = Phase::Cut;
+        } else {
+            self.phase = again;
+        }
+    }
+
+    /// Goes on after the cut, or ends.
+    fn after_cut(&mut self, double: bool) {
+        let again = double && !self.second && self.most.is_none();
+        if again && self.held.is_none() && self.failed.is_none() {
+            // The slots have become small. Pages behind them can move to where they were, without
+            // making them large again.
+            (self.second, self.few) = (true, true);
+            self.phase = Phase::Move(Run::default());
+        } else {
+            self.phase = Phase::Over;
+        }
+    }
+}
 
 impl Core {
-    // ---- the end of the file
+    // ---- steps
 
-    /// Gives free pages at the end of the file back, from page `end` on. Returns their number.
-    pub(crate) fn give_back(&mut self, end: u32) -> Result<u32> {
-        self.begin_write(None)?;
-        let given = self.give_back_locked(end);
-        self.rollback()?;
-        given
-    }
-
-    fn give_back_locked(&mut self, end: u32) -> Result<u32> {
-        let base = self.txn()?.base;
-        let before = self.space.map.hwm;
-        self.flush_storage()?;
-        self.now_durable(base)?;
-        self.release_quarantine()?;
-        self.lower_slots()?;
-        let end = end.max(self.space.map.used_end());
-        // After a recovery only pages behind the end of the free map may go. The record of the newest
-        // commit may name them, so it must not be needed any more.
-        let is_needed = self.header.floor < self.newest_over()?;
-        if end < self.space.map.hwm || is_needed && self.is_longer_than(end)? {
-            self.lower_end(end)?;
+    /// The next step of a vacuum. Its result after the last one.
+    pub(crate) fn vacuum_step(&mut self, vacuum: &mut Vacuum) -> Result<Option<Vacuumed>> {
+        let can_do_less = !matches!(vacuum.phase, Phase::Begin | Phase::Cut | Phase::Over);
+        match self.vacuum_by(vacuum) {
+            Err(e) if e.is_full() && can_do_less => vacuum.without_room(e),
+            done => done?,
         }
-        self.cut()?;
-        Ok(before.saturating_sub(self.space.map.hwm))
-    }
-
-    /// Writes a durable header that ends at `end`, and publishes it.
-    fn lower_end(&mut self, end: u32) -> Result<()> {
-        let mut header = self.header.clone();
-        // As in every clean header: numbers of rolled-back transactions are used up, too.
-        let over = self.newest_over()?;
-        (header.floor, header.settled) = (over, over);
-        header.marks = Marks::Some(Default::default());
-        header.reserved = 0;
-        let mut free = self.base_free();
-        free.truncate(end);
-        self.marked_by = 0;
-        self.write_header(header, Some(&free))?;
-        self.flush_storage()?;
-        self.store(SETTLED, over)?;
-        self.space.map.truncate(end);
-        self.publish_free()
-    }
-
-    fn is_longer_than(&self, end: u32) -> Result<bool> {
-        let size = self
-            .storage
-            .size()
-            .map_err(Error::io("asking for the file's size"))?;
-        Ok(size > PageNo(end).offset())
-    }
-
-    /// Cuts the file where its last page ends. The maps of the last span stay.
-    fn cut(&mut self) -> Result<()> {
-        let last_span = (self.space.map.spans() as u32 - 1) * SPAN;
-        let pages = self.space.map.hwm.max(last_span + MAP_AT[1] + 1).max(FIRST);
-        let end = u64::from(pages) * PAGE_SIZE as u64;
-        let asking = Error::io("asking for the file's size");
-        if self.storage.size().map_err(asking)? <= end {
-            return Ok(());
+        if !matches!(vacuum.phase, Phase::Over) {
+            return Ok(None);
         }
-        let cutting = Error::io("making the file shorter");
-        self.storage.truncate(end).map_err(cutting)
+        match vacuum.failed.take() {
+            Some(error) => Err(error),
+            None => Ok(Some(Vacuumed {
+                held: vacuum.held,
+                given_back: vacuum.before.saturating_sub(self.space.map.hwm),
+            })),
+        }
     }
 
-    /// Slots that are larger than the smallest ones become so. They move to free pages nearer to the
-    /// beginning, if there are enough next to each other. They stay if a file system that copies on
-    /// write has no room for the header.
-    fn lower_slots(&mut self) -> Result<()> {
-        let Some(old) = Slots::of(&self.header) else {
-            return Ok(());
+    fn vacuum_by(&mut self, vacuum: &mut Vacuum) -> Result<()> {
+        match &mut vacuum.phase {
+            Phase::Begin => return self.vacuum_begins(vacuum),
+            Phase::Walk(left) => {
+                let is_over = self.step(|core| core.walk_for_vacuum(LOOKS))?;
+                *left = left.saturating_sub(1);
+                if is_over || *left == 0 {
+                    vacuum.phase = Phase::Collect;
+                }
+            }
+            Phase::Collect => {
+                if self.step(Core::collect_some)? == 0 {
+                    vacuum.phase = match vacuum.most {
+                        None => Phase::Pack(Run::default()),
+                        Some(_) => Phase::Move(Run::default()),
+                    };
+                }
+            }
+            Phase::Pack(run) => {
+                let few = vacuum.few;
+                let packed = self.step(|core| core.vacuum_some(run, few, |_| Sweep::fuller()))?;
+                match packed {
+                    Err(held) => (vacuum.held, vacuum.phase) = (Some(held), Phase::Cut),
+                    // First fewer pages, then nearer ones: what is written again last stays.
+                    Ok(pages) if run.is_over(pages) => vacuum.phase = Phase::Move(Run::default()),
+                    Ok(_) => {}
+                }
+            }
+            Phase::Move(run) => {
+                let (few, end) = (vacuum.few, vacuum.end);
+                let sweep = |core: &Core| core.sweep_to_end(end);
+                let moved = self.step(|core| core.vacuum_some(run, few, sweep))?;
+                match moved {
+                    Err(held) => (vacuum.held, vacuum.phase) = (Some(held), Phase::Cut),
+                    Ok(pages) if run.is_over(pages) => vacuum.phase = Phase::Settle,
+                    Ok(_) => {}
+                }
+            }
+            Phase::Settle => {
+                if self.step(Core::collect_some)? == 0 {
+                    vacuum.phase = Phase::Cut;
+                }
+            }
+            Phase::Cut => {
+                self.give_back(vacuum.end)?;
+                vacuum.after_cut(self.double);
+            }
+            Phase::Over => {}
+        }
+        Ok(())
+    }
+
+    fn vacuum_begins(&mut self, vacuum: &mut Vacuum) -> Result<()> {
+        if self.load(DURABLE)? < self.load(CURRENT)? {
+            // A power cut could bring the old pages back, so nothing would be collected.
+            self.flush()?;
+        }
+        let (held, pages) = self.step(|core| Ok((core.held()?, core.space.map.hwm)))?;
+        vacuum.before = pages;
+        vacuum.end = vacuum.most.map_or(0, |most| pages.saturating_sub(most));
+        vacuum.phase = match (held, vacuum.most) {
+            (Some(_), _) => Phase::Cut,
+            (None, None) => Phase::Walk((pages / LOOKS + 1) * MOST_WALKS),
+            (None, Some(_)) => Phase::Collect,
         };
-        let smaller = old.shrunk(SLOT_PAGES);
-        let other = Slots::new_in(&self.space.map, smaller.pages())?;
-        let moves = other.start() < old.start();
-        let slots = if moves { other } else { smaller };
-        if slots == old {
-            return Ok(());
-        }
-        let mut changed = Ok(());
-        if moves {
-            changed = self.settle_before(slots).and_then(|()| self.reserve(slots));
-        }
-        match changed.and_then(|()| self.change_slots(slots)) {
-            Err(error) if error.is_full() => self.check_poison(),
-            changed => changed,
-        }
+        vacuum.held = held;
+        Ok(())
     }
 
-    // ---- moving pages
+    /// A step of a run of sweeps; `next` makes one. Returns the number of pages written.
+    fn vacuum_some(
+        &mut self,
+        run: &mut Run,
+        few: bool,
+        next: impl FnOnce(&Core) -> Sweep,
+    ) -> Result<std::result::Result<u32, Held>> {
+        if let Some(held) = self.held()? {
+            return Ok(Err(held));
+        }
+        self.collect_remembered()?;
+        let most = match (few, self.double) {
+            (true, _) => BATCH_SMALL,
+            (false, true) => BATCH_DOUBLE,
+            (false, false) => BATCH,
+        };
+        let mut budget = Budget::new(LOOKS, most);
+        let sweep = run.sweep.get_or_insert_with(|| next(self));
+        let pages = self.sweep(sweep, &mut budget)?;
+        self.remember_dead()?;
+        Ok(Ok(pages))
+    }
+
+    /// A sweep that moves all pages behind what would be the end, but not before `end`.
+    fn sweep_to_end(&self, end: u32) -> Sweep {
+        let packed = self.packed_end();
+        // Slots at the end come last: they move to the first free pages that are long enough.
+        let packed = match Slots::of(&self.header) {
+            Some(slots) if slots.start() + 2 * slots.pages() >= packed => {
+                packed.saturating_sub(2 * slots.pages())
+            }
+            _ => packed,
+        };
+        Sweep::before(end.max(packed))
+    }
 
     /// The end of the file if all pages in use stood before it, with some free ones between them.
-    pub(crate) fn packed_end(&self) -> u32 {
+    fn packed_end(&self) -> u32 {
         let map = &self.space.map;
         let dying = self.txn.as_ref().map_or(0, |txn| txn.freed.len() as u32);
         let used = map.hwm.saturating_sub(map.count() + dying);
@@ -150,161 +296,14 @@ impl Core {
         self.space.map.hwm - self.packed_end()
     }
 
-    /// Those who keep versions before the newest one, or, if `all`, any version.
-    fn held(&mut self, all: bool) -> Result<Option<Held>> {
+    /// Those who keep versions.
+    fn held(&mut self) -> Result<Option<Held>> {
         if self.header.has_history() {
             return Ok(Some(Held::History));
         }
         self.release_snapshots()?;
-        let base = self.txn()?.base;
         let oldest = self.marks_in_use()?.into_iter().map(|(low, _)| low).min();
-        let held = oldest.filter(|low| all || *low < base);
-        Ok(held.map(|low| Held::Reader(Version(low))))
-    }
-
-    /// Within the write transaction: moves pages away from the last `most` pages of the file, so many
-    /// at most. Returns the first of these last pages. None is moved where earlier versions are kept:
-    /// their pages would stay.
-    pub(crate) fn move_down(&mut self, most: u32) -> Result<u32> {
-        let end = self.space.map.hwm.saturating_sub(most);
-        if self.held(false)?.is_some() {
-            return Ok(end);
-        }
-        self.collect_remembered()?;
-        let end = end.max(self.packed_end());
-        if let Some(mut sweep) = self.sweep_before(end)? {
-            self.move_on(&mut sweep, most)?;
-        }
-        self.remember_dead()?;
-        Ok(end)
-    }
-
-    /// Collects what [`Core::move_down`] has left, moves what it had no room for, and gives the end
-    /// back.
-    pub(crate) fn vacuum_end(&mut self, end: u32) -> Result<u32> {
-        if self.load(DURABLE)? < self.load(CURRENT)? {
-            // A power cut could bring the old pages back, so nothing would be collected.
-            self.flush()?;
-        }
-        while self.step(|core| core.move_behind(end))? > 0 {}
-        self.give_back(end)
-    }
-
-    /// Moves pages from `end` on, as many as one transaction moves. Returns their number.
-    fn move_behind(&mut self, end: u32) -> Result<u32> {
-        self.collect_remembered()?;
-        let end = end.max(self.packed_end());
-        let most = if self.double { BATCH_DOUBLE } else { BATCH };
-        let moved = match (self.held(true)?, self.sweep_before(end)?) {
-            (None, Some(mut sweep)) => self.move_on(&mut sweep, most)?,
-            _ => 0,
-        };
-        self.remember_dead()?;
-        Ok(moved)
-    }
-
-    /// Moves pages to the beginning of the file, and gives the end back. Each transaction moves a
-    /// bounded number of pages.
-    pub(crate) fn vacuum(&mut self) -> Result<Vacuumed> {
-        let before = self.load(HWM)? as u32;
-        self.learn_torn()?;
-        let most = if self.double { BATCH_DOUBLE } else { BATCH };
-        let packed = match self.pack_all(most) {
-            Err(e) if e.is_full() => self.pack_all(BATCH_SMALL),
-            packed => packed,
-        };
-        let packed = match packed {
-            Err(e) if !e.is_full() => return Err(e),
-            packed => packed,
-        };
-        // The pages that are free by now.
-        self.give_back(0)?;
-        let mut held = packed?;
-        if held.is_none() && self.double {
-            // The slots have become small. Pages behind them can move to where they were, without
-            // making them large again.
-            held = self.move_all(BATCH_SMALL)?;
-            self.give_back(0)?;
-        }
-        Ok(Vacuumed {
-            held,
-            given_back: before.saturating_sub(self.space.map.hwm),
-        })
-    }
-
-    fn pack_all(&mut self, most: u32) -> Result<Option<Held>> {
-        if let Some(held) = self.step(|core| core.held(true))? {
-            return Ok(Some(held));
-        }
-        // A reader may have come.
-        match self.reclaim() {
-            Err(Error::Busy) => {}
-            reclaimed => drop(reclaimed?),
-        }
-        // Slices of dropped trees.
-        while self.step(Core::collect_some)? > 0 {}
-        // First fewer pages, then nearer ones: what is written again last stays.
-        for _ in 0..MOST_SWEEPS {
-            let (mut sweep, mut packed) = (Sweep::fuller(), 0);
-            while !sweep.is_over() {
-                match self.step(|core| core.pack_some(&mut sweep, most))? {
-                    Ok(pages) => packed += pages,
-                    Err(held) => return Ok(Some(held)),
-                }
-            }
-            if packed == 0 {
-                break;
-            }
-        }
-        self.move_all(most)
-    }
-
-    fn move_all(&mut self, most: u32) -> Result<Option<Held>> {
-        loop {
-            let (next, mut moved) = (self.step(Core::sweep_to_end)?, 0);
-            let Some(mut sweep) = next else {
-                return self.step(|core| core.held(true));
-            };
-            while !sweep.is_over() {
-                match self.step(|core| core.pack_some(&mut sweep, most))? {
-                    Ok(pages) => moved += pages,
-                    Err(held) => return Ok(Some(held)),
-                }
-            }
-            if moved == 0 {
-                return Ok(None);
-            }
-        }
-    }
-
-    fn pack_some(
-        &mut self,
-        sweep: &mut Sweep,
-        most: u32,
-    ) -> Result<std::result::Result<u32, Held>> {
-        if let Some(held) = self.held(true)? {
-            return Ok(Err(held));
-        }
-        self.collect_remembered()?;
-        let packed = self.move_on(sweep, most)?;
-        self.remember_dead()?;
-        Ok(Ok(packed))
-    }
-
-    /// A sweep that moves all pages behind what would be the end.
-    fn sweep_to_end(&mut self) -> Result<Option<Sweep>> {
-        self.collect_remembered()?;
-        let end = self.packed_end();
-        // Slots at the end come last: they move to the first free pages that are long enough.
-        let end = match Slots::of(&self.header) {
-            Some(slots) if slots.start() + 2 * slots.pages() >= end => {
-                end.saturating_sub(2 * slots.pages())
-            }
-            _ => end,
-        };
-        let sweep = self.sweep_before(end)?;
-        self.remember_dead()?;
-        Ok(sweep)
+        Ok(oldest.map(|low| Held::Reader(Version(low))))
     }
 
     // ---- garbage
@@ -332,16 +331,20 @@ impl Core {
         }
     }
 
-    /// Collects what earlier transactions of a vacuum have left, and slices of dropped trees.
-    pub(crate) fn collect_remembered(&mut self) -> Result<()> {
+    /// Collects some of what earlier transactions have left, and slices of dropped trees.
+    fn collect_remembered(&mut self) -> Result<()> {
         let view = self.version()?;
         for page in self.catalog_pages(view)? {
             let node = self.catalog_node(page)?;
             self.collect_owners(&node)?;
+            if self.txn()?.freed.len() >= LOOKS as usize {
+                // The others have slices of their own.
+                return Ok(());
+            }
         }
         let mut pages: Vec<u32> = self.dead_pages.iter().copied().collect();
         pages.sort_unstable();
-        for page in pages {
+        for page in pages.into_iter().take(LOOKS as usize) {
             if !self.is_free(page) {
                 self.collect_dead(page)?;
             }
@@ -350,6 +353,10 @@ impl Core {
             }
             // A large transaction may have left many.
             self.spill_if_needed()?;
+            let txn = self.txn()?;
+            if txn.freed.len() >= LOOKS as usize || txn.dirty.len() >= BATCH as usize {
+                return Ok(());
+            }
         }
         Ok(())
     }
@@ -367,7 +374,7 @@ impl Core {
     }
 
     /// Remembers where the transaction has left dead entries that own pages.
-    pub(crate) fn remember_dead(&mut self) -> Result<()> {
+    fn remember_dead(&mut self) -> Result<()> {
         let txn = self.txn()?;
         let pages: BTreeSet<u32> = txn
             .dirty
@@ -385,15 +392,29 @@ impl Core {
 
     // ---- the transactions
 
+    /// A slice of a dropped tree changes no page, and a transaction without one commits nothing.
+    fn keep_what_is_free(&mut self) -> Result<()> {
+        let txn = self.txn()?;
+        if !txn.freed.is_empty() && txn.dirty.is_empty() && txn.spilled.is_empty() {
+            self.node_mut(DIRECTORY)?;
+        }
+        Ok(())
+    }
+
     /// A transaction of its own.
     fn step<T>(&mut self, work: impl FnOnce(&mut Core) -> Result<T>) -> Result<T> {
         self.begin_write(None)?;
-        let done = self.changing(work).and_then(|done| {
+        let done = self.changing(|core| {
+            let done = work(core)?;
+            core.keep_what_is_free()?;
+            Ok(done)
+        });
+        let done = done.and_then(|done| {
             self.commit(Durability::Flush)?;
             Ok(done)
         });
         if done.is_err() && self.txn.is_some() {
-            // The first error is the one that is told.
+            // The caller gets the first error.
             let _ = self.rollback();
         }
         done

@@ -47,7 +47,6 @@ pub const ROLES: &[(Role, &[&str])] = &[
             "sqlite3BtreeClose",
             "sqlite3BtreeCommit",
             "sqlite3BtreeCommitPhaseOne",
-            "sqlite3BtreeCommitPhaseTwo",
             "sqlite3BtreeCreateTable",
             "sqlite3BtreeCursor",
             "sqlite3BtreeDropTable",
@@ -100,6 +99,7 @@ pub const ROLES: &[(Role, &[&str])] = &[
         Role::Chosen,
         &[
             "sqlite3BtreeBeginTrans",
+            "sqlite3BtreeCommitPhaseTwo",
             "sqlite3BtreeCursorSize",
             "sqlite3BtreeOpen",
             "sqlite3BtreeTransferRow",

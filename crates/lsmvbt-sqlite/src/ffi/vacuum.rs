@@ -9,19 +9,33 @@ use super::sqlite;
 use crate::engine::Error;
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_vacuum_begin(db: *mut Handle, pages: c_uint) {
+    // SAFETY: a connection.
+    unsafe {
+        doing(db, |inner| {
+            if let Some(connection) = inner.connection() {
+                connection.begin_vacuum((pages > 0).then_some(pages));
+            }
+            Ok(())
+        });
+    }
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn lsmvbt_vacuum(db: *mut Handle, reason: *mut *mut c_char) -> c_int {
     // SAFETY: a connection.
     unsafe {
         run(db, |inner| {
             if inner.is_new() {
-                return Ok(code::OK);
+                return Ok(code::DONE);
             }
             // It may be this connection's first look at the database.
             inner.begin(false)?;
             let connection = inner.opened()?;
             connection.end_read();
             match connection.vacuum() {
-                Ok(()) => Ok(code::OK),
+                Ok(true) => Ok(code::DONE),
+                Ok(false) => Ok(code::OK),
                 Err(Error::InTheWay(why)) => Ok(explained(reason, why, code::BUSY)),
                 Err(Error::Refused(why)) => Ok(explained(reason, why, code::ERROR)),
                 Err(error) => Err(error),
@@ -67,21 +81,4 @@ unsafe extern "C" fn lsmvbt_removable_pages(db: *mut Handle) -> c_uint {
         });
     }
     pages
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn lsmvbt_vacuum_some(db: *mut Handle, pages: c_uint, end: *mut c_uint) -> c_int {
-    // SAFETY: a connection; `end` may be written.
-    unsafe {
-        doing(db, |inner| {
-            end.write(inner.opened()?.vacuum_some(pages)?);
-            Ok(())
-        })
-    }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn lsmvbt_vacuum_end(db: *mut Handle, end: c_uint) -> c_int {
-    // SAFETY: a connection.
-    unsafe { doing(db, |inner| inner.opened()?.vacuum_end(end)) }
 }

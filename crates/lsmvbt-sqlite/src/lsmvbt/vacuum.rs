@@ -1,17 +1,42 @@
 //! `VACUUM` in place.
 
-use lsmvbt::Held;
+use lsmvbt::{Held, Vacuum};
 
 use super::{Session, error};
 use crate::engine::{Error, Result};
 
+/// A vacuum of a connection between two steps.
+#[derive(Default)]
+pub(super) struct Vacuuming {
+    /// Pages to remove at most; all that can be removed.
+    pages: Option<u32>,
+    /// None before the first step, and after the last one.
+    state: Option<Vacuum>,
+}
+
+impl Vacuuming {
+    pub(super) fn new(pages: Option<u32>) -> Self {
+        Self { pages, state: None }
+    }
+}
+
 impl Session {
-    pub(super) fn vacuum_in_place(&mut self) -> Result<()> {
+    /// A step. True after the last one.
+    pub(super) fn vacuum_in_place(&mut self) -> Result<bool> {
         if self.pinned.is_some() {
             return Err(Error::ReadOnly);
         }
-        match self.db.vacuum().map_err(error)?.held {
-            None => Ok(()),
+        let Vacuuming { pages, state } = &mut self.vacuuming;
+        let vacuum = state.get_or_insert_with(|| pages.map_or_else(Vacuum::all, Vacuum::part));
+        let step = self.db.vacuum_step(vacuum);
+        if !matches!(step, Ok(None) | Err(lsmvbt::Error::Busy)) {
+            *state = None;
+        }
+        let Some(done) = step.map_err(error)? else {
+            return Ok(false);
+        };
+        match done.held {
+            None => Ok(true),
             // A reader ends some time; the busy handler waits for it.
             Some(held @ Held::Reader(_)) => Err(Error::InTheWay(way_out(held))),
             Some(held @ Held::History) => Err(Error::Refused(way_out(held))),

@@ -15,6 +15,18 @@ unsafe extern "C" {
         from: *mut c_void,
         from_name: *const c_char,
     ) -> *mut c_void;
+    fn sqlite3_busy_handler(
+        db: *mut c_void,
+        handler: Option<unsafe extern "C" fn(*mut c_void, c_int) -> c_int>,
+        context: *mut c_void,
+    ) -> c_int;
+    fn sqlite3_progress_handler(
+        db: *mut c_void,
+        operations: c_int,
+        handler: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
+        context: *mut c_void,
+    );
+    fn sqlite3_interrupt(db: *mut c_void);
     fn sqlite3_backup_step(backup: *mut c_void, pages: c_int) -> c_int;
     fn sqlite3_close(db: *mut c_void) -> c_int;
     fn sqlite3_close_v2(db: *mut c_void) -> c_int;
@@ -119,6 +131,38 @@ impl Db {
         }
     }
 
+    /// Calls `asked` between the steps of a statement; true ends it. The handler stays until another one
+    /// takes its place.
+    pub fn on_progress(self, asked: &mut dyn FnMut() -> bool) {
+        let asked: Box<&mut dyn FnMut() -> bool> = Box::new(asked);
+        let context = Box::into_raw(asked).cast();
+        // SAFETY: the test keeps `asked` until it has called `leave_alone`.
+        unsafe { sqlite3_progress_handler(self.0, 100, Some(progress), context) };
+    }
+
+    /// Calls `asked` with the number of the call where another connection has a lock; true waits on.
+    pub fn on_busy(self, asked: &mut dyn FnMut(c_int) -> bool) {
+        let asked: Box<&mut dyn FnMut(c_int) -> bool> = Box::new(asked);
+        let context = Box::into_raw(asked).cast();
+        // SAFETY: as in `on_progress`.
+        unsafe { sqlite3_busy_handler(self.0, Some(busy), context) };
+    }
+
+    /// Without both handlers from now on.
+    pub fn leave_alone(self) {
+        // SAFETY: the connection is open.
+        unsafe {
+            sqlite3_progress_handler(self.0, 0, None, null_mut());
+            sqlite3_busy_handler(self.0, None, null_mut());
+        }
+    }
+
+    /// Ends the statement that runs.
+    pub fn interrupt(self) {
+        // SAFETY: the connection is open.
+        unsafe { sqlite3_interrupt(self.0) }
+    }
+
     pub fn backup_from(self, to: Option<&CStr>, from: Self, of: Option<&CStr>) -> Option<Backup> {
         // SAFETY: connections that are open, or none; C strings, or none.
         let backup = unsafe { sqlite3_backup_init(self.0, name(to), from.0, name(of)) };
@@ -135,6 +179,18 @@ impl Db {
             assert_eq!(sqlite3_trace_v2(self.0, 1, traced, context), 0);
         }
     }
+}
+
+unsafe extern "C" fn progress(asked: *mut c_void) -> c_int {
+    // SAFETY: `on_progress` has given it, and the test still has the function.
+    let asked = unsafe { &mut *asked.cast::<&mut dyn FnMut() -> bool>() };
+    c_int::from(asked())
+}
+
+unsafe extern "C" fn busy(asked: *mut c_void, call: c_int) -> c_int {
+    // SAFETY: as in `progress`, of `on_busy`.
+    let asked = unsafe { &mut *asked.cast::<&mut dyn FnMut(c_int) -> bool>() };
+    c_int::from(asked(call))
 }
 
 unsafe extern "C" fn deny(

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lsmvbt_sqlite::sqlite::Connection;
 
+use crate::raw;
 use crate::support::{Setup, one, refused, run, transcript};
 
 const ROWS: u32 = 4000;
@@ -239,5 +240,142 @@ fn connections_vacuum_in_turns() {
         );
         run(one, "PRAGMA incremental_vacuum(30)");
         assert_eq!(content(&a), content(&b));
+    }
+}
+
+const INTERRUPT: i32 = 9;
+
+/// A connection whose handlers a test sets.
+fn with_handlers(setup: &Setup) -> raw::Db {
+    raw::Db::open(&setup.uri("x", "lsmvbt"), raw::CREATE)
+}
+
+/// Found by reading: nothing could end a VACUUM. What it has done stays, and the next one does the rest.
+#[test]
+fn vacuum_can_be_interrupted_between_steps() {
+    for torn in ["trust", "double"] {
+        let setup = Setup::new();
+        let connection = thinned(&setup, torn);
+        let (before, size) = (content(&connection), bytes(&setup));
+        let db = with_handlers(&setup);
+        for by_progress in [true, false] {
+            for steps in 1..5 {
+                let mut calls = 0;
+                let mut asked = || {
+                    calls += 1;
+                    if calls == steps && !by_progress {
+                        db.interrupt();
+                    }
+                    calls == steps && by_progress
+                };
+                db.on_progress(&mut asked);
+                assert_eq!(db.run("VACUUM"), INTERRUPT, "{torn} {steps}");
+                db.leave_alone();
+                assert_eq!(db.error().1, "interrupted");
+                assert_eq!(content(&connection), before);
+            }
+        }
+        assert_eq!(db.run("VACUUM"), 0, "{:?}", db.error());
+        assert!(bytes(&setup) * 3 < size);
+        assert_eq!(content(&connection), before);
+        assert_eq!(db.close(), 0);
+    }
+}
+
+/// Found by reading: all waits of a VACUUM together counted as one, and began it again. Each of its steps
+/// has the whole timeout now: the busy handler's calls count from 0 again.
+#[test]
+fn each_step_of_vacuum_may_wait() {
+    for torn in ["trust", "double"] {
+        let setup = Setup::new();
+        let connection = thinned(&setup, torn);
+        let size = bytes(&setup);
+        let other = setup.open("x", "lsmvbt");
+        let before = content(&connection);
+        let db = with_handlers(&setup);
+        let is_locked = std::cell::Cell::new(false);
+        let (mut steps, mut waits) = (0, 0);
+        let mut between = || {
+            steps += 1;
+            if steps % 2 == 0 && !is_locked.replace(true) {
+                run(&other, "BEGIN IMMEDIATE");
+            }
+            false
+        };
+        let mut wait = |call| {
+            waits += 1;
+            if call == 2 {
+                run(&other, "ROLLBACK");
+                is_locked.set(false);
+            }
+            // It gives up at the fourth call for one lock.
+            call < 3
+        };
+        db.on_progress(&mut between);
+        db.on_busy(&mut wait);
+        assert_eq!(db.run("VACUUM"), 0, "{:?}", db.error());
+        db.leave_alone();
+        assert!(waits > 6, "{waits} waits in {steps} steps");
+        if is_locked.get() {
+            run(&other, "ROLLBACK");
+        }
+        assert_eq!(content(&connection), before);
+        assert!(bytes(&setup) * 3 < size);
+        // A wait that is too long ends it.
+        run(&other, "BEGIN IMMEDIATE");
+        let mut never = |_| false;
+        db.on_busy(&mut never);
+        assert_eq!(db.run("VACUUM"), BUSY);
+        db.leave_alone();
+        run(&other, "COMMIT");
+        assert_eq!(db.close(), 0);
+    }
+}
+
+/// Found by reading: the pages moved before the other database had committed. In both orders: the
+/// databases commit in that of their numbers.
+#[test]
+fn incremental_vacuum_waits_for_the_other_databases() {
+    for (first, second) in [("x", "y"), ("y", "x")] {
+        let setup = Setup::new();
+        let connection = thinned(&setup, "trust");
+        let (before, size) = (content(&connection), bytes(&setup));
+        for engine in ["stock", "lsmvbt"] {
+            let y_name = format!("y.{engine}");
+            let other = setup.open(&y_name, engine);
+            run(&other, "PRAGMA journal_mode = WAL; CREATE TABLE u(a)");
+            let uri = |name: &str| match name {
+                "x" => setup.uri("x", "lsmvbt"),
+                _ => setup.uri(&y_name, engine),
+            };
+            let db = raw::Db::open(&uri(first), raw::CREATE);
+            assert_eq!(db.run(&format!("ATTACH '{}' AS other", uri(second))), 0);
+            let (x, y) = match first {
+                "x" => ("main", "other"),
+                _ => ("other", "main"),
+            };
+            let pages = number(&connection, "PRAGMA page_count");
+            let begin =
+                format!("BEGIN; INSERT INTO {y}.u VALUES (1); PRAGMA {x}.incremental_vacuum(20)");
+            assert_eq!(db.run(&begin), 0);
+            assert_eq!(db.run("ROLLBACK"), 0);
+            assert_eq!(number(&connection, "PRAGMA page_count"), pages);
+            assert_eq!(db.run(&begin), 0);
+            // Between the steps that move pages the other database has committed.
+            let mut steps = 0;
+            let mut between = || {
+                steps += 1;
+                assert_eq!(number(&other, "SELECT count(*) FROM u"), 1);
+                false
+            };
+            db.on_progress(&mut between);
+            assert_eq!(db.run("COMMIT"), 0);
+            db.leave_alone();
+            assert!(steps > 2, "{steps}");
+            assert_eq!(number(&connection, "PRAGMA page_count"), pages - 20);
+            assert_eq!(db.close(), 0);
+        }
+        assert!(bytes(&setup) < size);
+        assert_eq!(content(&connection), before);
     }
 }

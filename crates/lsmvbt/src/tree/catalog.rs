@@ -102,6 +102,31 @@ impl Core {
         Ok(roots)
     }
 
+    /// The first tree from this number on at a version, and its root. Reads only its catalog page, and
+    /// those before it that have no such tree.
+    pub(crate) fn next_root(&mut self, tree: u32, view: u64) -> Result<Option<(u32, u32)>> {
+        let mut from = i64::from(tree / TREES);
+        loop {
+            let directory = self.catalog_node(DIRECTORY)?;
+            let chunks = directory.entries().iter();
+            let chunks = chunks.filter(|e| e.key >= from && e.visible(view));
+            let Some((chunk, page)) = chunks.map(|e| (e.key, e.child)).min() else {
+                return Ok(None);
+            };
+            let node = self.catalog_node(page)?;
+            let visible = node.entries().iter().filter(|e| e.visible(view));
+            let trees = visible.filter(|e| e.key >= i64::from(tree));
+            if let Some((key, root)) = trees.map(|e| (e.key, e.child)).min() {
+                let next = u32::try_from(key).map_err(|_| Error::Damaged {
+                    page: PageNo(page),
+                    what: "no tree's number",
+                })?;
+                return Ok(Some((next, root)));
+            }
+            from = chunk + 1;
+        }
+    }
+
     /// The page of a version's meta values.
     fn meta_page(&mut self, view: u64) -> Result<u32> {
         let directory = self.catalog_node(DIRECTORY)?;

@@ -17,4 +17,5 @@ mod nearer;
 pub(crate) mod pack;
 pub(crate) mod search;
 pub(crate) mod split;
+pub(crate) mod sweep;
 pub(crate) mod value;

@@ -1,109 +1,68 @@
 //! Moving pages nearer to the file's beginning: see [`crate::tree::pack`], whose step it takes.
 
-use std::collections::BTreeSet;
-
 use crate::core::Core;
 use crate::error::Result;
-use crate::page::{CAPACITY, Ended, Entry, INF, NodeRef, PageType};
-use crate::tree::catalog::DIRECTORY;
+use crate::page::{CAPACITY, Ended, Entry, INF, NodeRef};
 use crate::tree::edit::Path;
-use crate::tree::pack::{Aim, Child, Packed, Sweep, end_cost, router_cost};
+use crate::tree::pack::{Child, end_cost, router_cost};
+use crate::tree::sweep::{Budget, Sweep};
 use crate::types::TreeKind;
 
+/// The index and the child of the router that has so many live ones before it.
+fn nth_live(node: &NodeRef, number: usize) -> Option<(usize, u32)> {
+    let mut live = node.entries().iter().enumerate().filter(|(_, e)| e.live());
+    live.nth(number).map(|(at, e)| (at, e.child))
+}
+
 impl Core {
-    /// A sweep through the trees that have pages from `end` on; none if there is nothing to move. Pages
-    /// that no tree has are left out: a crash may have left some.
-    pub(crate) fn sweep_before(&mut self, end: u32) -> Result<Option<Sweep>> {
-        let mut sweep = Sweep::new(Aim::Before(end));
-        let mut trees = BTreeSet::new();
-        for page in end..self.space.map.hwm {
-            if self.is_free(page) {
-                continue;
-            }
-            let Some(node) = self.dead_node(page)? else {
-                continue;
-            };
-            match node.kind {
-                PageType::Catalog => {
-                    trees.insert(0);
-                }
-                PageType::Leaf | PageType::Inner => {
-                    trees.insert(node.tree);
-                }
-                PageType::Overflow => {
-                    trees.insert(node.tree);
-                    sweep.chains = true;
-                }
-                PageType::Record => {}
-            }
-        }
-        let any = !trees.is_empty();
-        sweep.trees = Some(trees);
-        Ok(any.then_some(sweep))
-    }
-
-    /// Goes on with a sweep until so many pages are written. At its end it comes to roots and catalog
-    /// pages. Returns the number of pages.
-    pub(crate) fn move_on(&mut self, sweep: &mut Sweep, most: u32) -> Result<u32> {
-        let mut moved = self.pack(sweep, most)?;
-        let Aim::Before(end) = sweep.aim else {
-            return Ok(moved);
-        };
-        if !sweep.over {
-            return Ok(moved);
-        }
-        let view = self.version()?;
-        for (tree, root) in self.roots(view)? {
-            let wanted = sweep.trees.as_ref().is_some_and(|all| all.contains(&tree));
-            if wanted {
-                moved += self.move_root(tree, root, end, sweep.chains)?;
-            }
-        }
-        for page in self.catalog_pages(view)? {
-            if page != DIRECTORY && page >= end && self.room_before(end, 1) {
-                self.move_catalog(page)?;
-                moved += 1;
-            }
-        }
-        Ok(moved)
-    }
-
-    fn room_before(&self, end: u32, pages: u32) -> bool {
+    pub(super) fn room_before(&self, end: u32, pages: u32) -> bool {
         self.space.map.free_below(end, pages) >= pages
     }
 
-    /// Moves children of the end of a path, and their long values, so many pages of the latter.
+    /// Moves the children of the end of a path that stand behind `end`, and their long values. Goes on
+    /// at the sweep's place. Returns the pages written, and true if the parent is done.
     pub(super) fn move_below(
         &mut self,
         tree: u32,
         path: &mut Path,
         end: u32,
-        chains: Option<u32>,
-    ) -> Result<Packed> {
-        let (parent, _) = path[path.len() - 1];
+        sweep: &mut Sweep,
+        budget: &mut Budget,
+    ) -> Result<(u32, bool)> {
+        let depth = path.len() - 1;
+        let (parent, _) = path[depth];
         self.collect_all_of(parent)?;
-        let node = self.node(parent)?;
         let mut pages = 0;
-        if let Some(most) = chains.filter(|_| node.level == 1) {
-            let chains = self.move_chains_below(path, end, most)?;
-            if chains.again {
-                return Ok(chains);
-            }
-            pages += chains.pages;
-        }
-        loop {
+        while !budget.is_spent() {
             let node = self.node(parent)?;
-            let Some(child) = self.child_to_move(&node, end)? else {
-                let again = false;
-                return Ok(Packed { pages, again });
+            let Some((at, child)) = nth_live(&node, sweep.place.child) else {
+                return Ok((pages, true));
             };
-            pages += self.replace(tree, path, &[child], CAPACITY)?;
+            budget.looked(1);
+            if sweep.chains && node.level == 1 {
+                path[depth].1 = at;
+                path.push((child, 0));
+                let (moved, same) = self.move_chains(path, end, sweep, budget)?;
+                path.truncate(depth + 1);
+                pages += moved;
+                if !same {
+                    return Ok((pages, false));
+                }
+            }
+            (sweep.place.child, sweep.place.entry) = (sweep.place.child + 1, 0);
+            let node = self.node(parent)?;
+            let Some(child) = self.child_to_move(&node, at, end, budget)? else {
+                continue;
+            };
+            let new = self.replace(tree, path, &[child], CAPACITY)?;
+            budget.wrote(new);
+            pages += new;
             if !self.stands(tree, path)? {
                 // A split of the parent moves routers above it.
-                let again = true;
-                return Ok(Packed { pages, again });
+                return Ok((pages, false));
             }
         }
+        Ok((pages, false))
     }
 
     /// True if a path still leads from the root to its last node. A node that dies may look as before.
@@ -124,91 +83,78 @@ impl Core {
         Ok(true)
     }
 
-    /// A child that stands, or whose router's long key stands, behind `end`. None if there is no room
-    /// before it, or in the parent.
-    fn child_to_move(&mut self, parent: &NodeRef, end: u32) -> Result<Option<Child>> {
+    /// The child at this index, if it stands, or its router's long key stands, behind `end`. None if
+    /// there is no room before it, or in the parent.
+    fn child_to_move(
+        &mut self,
+        parent: &NodeRef,
+        at: usize,
+        end: u32,
+        budget: &mut Budget,
+    ) -> Result<Option<Child>> {
         let m = self.version()?;
-        for (at, e) in parent
-            .entries()
-            .iter()
-            .enumerate()
-            .filter(|(_, e)| e.live())
-        {
-            let chain = self.chain(parent.tree, parent.page, e)?;
-            let stays = e.child < end && chain.iter().all(|page| *page < end);
-            if stays || !self.room_before(end, 1 + chain.len() as u32) {
-                continue;
-            }
-            let size = parent.size() + end_cost(parent, e, m) + router_cost(parent, e);
-            if size > CAPACITY {
-                continue;
-            }
-            let node = self.node_of(e.child, parent.tree, Some(parent.level - 1))?;
-            let router = *e;
-            return Ok(Some(Child { at, router, node }));
+        let Some(router) = parent.entries().get(at).copied() else {
+            return Ok(None);
+        };
+        let chain = self.chain(parent.tree, parent.page, &router)?;
+        budget.looked(chain.len());
+        let stays = router.child < end && chain.iter().all(|page| *page < end);
+        if stays || !self.room_before(end, 1 + chain.len() as u32) {
+            return Ok(None);
         }
-        Ok(None)
+        let size = parent.size() + end_cost(parent, &router, m) + router_cost(parent, &router);
+        if size > CAPACITY {
+            return Ok(None);
+        }
+        let node = self.node_of(router.child, parent.tree, Some(parent.level - 1))?;
+        Ok(Some(Child { at, router, node }))
     }
 
-    /// Writes the long values of the leaves below the end of a path again that stand behind `end`. Ends
-    /// when the parent changes, or so many pages are written.
-    fn move_chains_below(&mut self, path: &mut Path, end: u32, most: u32) -> Result<Packed> {
-        let depth = path.len();
-        let (parent, _) = path[depth - 1];
-        let above = self.node(parent)?;
+    /// Writes the long values of the leaf at the end of a path again that stand behind `end`, from the
+    /// sweep's entry on. Returns the pages written, and false if the nodes above have changed, or the
+    /// budget is spent: some may be left.
+    fn move_chains(
+        &mut self,
+        path: &mut Path,
+        end: u32,
+        sweep: &mut Sweep,
+        budget: &mut Budget,
+    ) -> Result<(u32, bool)> {
+        let (page, _) = path[path.len() - 1];
+        let leaf = self.node(page)?;
+        let tree = leaf.tree;
+        self.node_of(page, tree, Some(0))?;
+        self.collect_owners(&leaf)?;
+        drop(leaf);
         let mut pages = 0;
-        for (at, router) in above.entries().iter().enumerate().filter(|(_, e)| e.live()) {
-            path[depth - 1].1 = at;
-            path.truncate(depth);
-            path.push((router.child, 0));
-            if !self.stands(above.tree, path)? {
-                path.truncate(depth);
-                return Ok(Packed { pages, again: true });
-            }
-            let leaf = self.node_of(router.child, above.tree, Some(0))?;
-            self.collect_owners(&leaf)?;
-            let (moved, same) = self.move_chains(path, end, most - pages)?;
-            pages += moved;
-            if !same {
-                path.truncate(depth);
-                return Ok(Packed { pages, again: true });
-            }
-        }
-        path.truncate(depth);
-        Ok(Packed {
-            pages,
-            again: false,
-        })
-    }
-
-    /// Writes the long values of the leaf at the end of a path again that stand behind `end`. Returns the
-    /// pages written, and false if the nodes above have changed, or these are `most`, and some may be
-    /// left.
-    fn move_chains(&mut self, path: &mut Path, end: u32, most: u32) -> Result<(u32, bool)> {
-        let depth = path.len() - 1;
-        let (page, _) = path[depth];
-        let tree = self.node(page)?.tree;
-        let mut pages = 0;
-        'again: loop {
+        loop {
             let leaf = self.node(page)?;
-            for (at, e) in leaf.entries().iter().enumerate() {
-                if !e.live() || e.overflow == 0 {
-                    continue;
-                }
-                let chain = self.chain(tree, leaf.page, e)?;
-                let count = chain.len() as u32;
-                if chain.iter().all(|page| *page < end) || !self.room_before(end, count + 1) {
-                    continue;
-                }
-                self.rewrite(path, at)?;
-                self.spill_if_needed()?;
-                pages += count;
-                if pages >= most || !self.stands(tree, path)? {
-                    return Ok((pages, false));
-                }
-                continue 'again;
+            let mut live = leaf.entries().iter().enumerate().filter(|(_, e)| e.live());
+            let Some((at, e)) = live.nth(sweep.place.entry) else {
+                return Ok((pages, true));
+            };
+            if e.overflow == 0 {
+                sweep.place.entry += 1;
+                continue;
             }
-            return Ok((pages, true));
+            if budget.is_spent() {
+                return Ok((pages, false));
+            }
+            let chain = self.chain(tree, leaf.page, e)?;
+            budget.looked(chain.len());
+            sweep.place.entry += 1;
+            let count = chain.len() as u32;
+            if chain.iter().all(|page| *page < end) || !self.room_before(end, count + 1) {
+                continue;
+            }
+            drop(leaf);
+            self.rewrite(path, at)?;
+            self.spill_if_needed()?;
+            budget.wrote(count);
+            pages += count;
+            if !self.stands(tree, path)? {
+                return Ok((pages, false));
+            }
         }
     }
 
@@ -235,22 +181,32 @@ impl Core {
         self.insert(path, depth, at, new, local)
     }
 
-    /// Moves a root behind `end`, or the long values of one that is a leaf.
-    fn move_root(&mut self, tree: u32, root: u32, end: u32, chains: bool) -> Result<u32> {
+    /// Moves a root behind `end`, or the long values of one that is a leaf. Returns the pages written,
+    /// and true if it is done.
+    pub(super) fn move_root(
+        &mut self,
+        tree: u32,
+        root: u32,
+        end: u32,
+        sweep: &mut Sweep,
+        budget: &mut Budget,
+    ) -> Result<(u32, bool)> {
         let mut moved = 0;
-        let mut root = root;
-        if chains && self.node_of(root, tree, None)?.level == 0 {
-            moved += self.move_chains(&mut vec![(root, 0)], end, u32::MAX)?.0;
-            root = self.root(tree, self.version()?)?;
+        if sweep.chains && self.node_of(root, tree, None)?.level == 0 {
+            let (pages, same) = self.move_chains(&mut vec![(root, 0)], end, sweep, budget)?;
+            if !same {
+                return Ok((pages, false));
+            }
+            moved = pages;
         }
         if root < end || !self.room_before(end, 1) {
-            return Ok(moved);
+            return Ok((moved, true));
         }
         let node = self.node_of(root, tree, None)?;
         let own = self.txn()?.own.contains(&root);
         if !own && self.root_start(tree)? == self.version()? {
             // It became the root in this transaction: only the entry of an earlier root leads to it.
-            return Ok(moved);
+            return Ok((moved, true));
         }
         let q = self.allocate_node(&node)?;
         let new = self.node_mut(q)?;
@@ -259,7 +215,7 @@ impl Core {
         }
         if !new.fits() {
             self.free_page(q)?;
-            return Ok(moved);
+            return Ok((moved, true));
         }
         if own {
             self.carry_owners(&node, q)?;
@@ -267,6 +223,7 @@ impl Core {
         self.replace_root(tree, q, Ended::Replaced)?;
         self.retire(root)?;
         self.changed(tree);
-        Ok(moved + 1)
+        budget.wrote(1);
+        Ok((moved + 1, true))
     }
 }

@@ -8,67 +8,15 @@
 //!
 //! Only live entries are compared by their place, so no key is compared at all.
 
-use std::collections::BTreeSet;
-
 use crate::core::Core;
 use crate::error::Result;
 use crate::page::{CAPACITY, Ended, Entry, Node, NodeRef, PageType, cell};
 use crate::tree::edit::Path;
+use crate::tree::sweep::Budget;
 use crate::types::TreeKind;
 
 /// Nodes are packed where that saves one of so many.
 const WORTH: usize = 8;
-
-/// The reason to write nodes again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Aim {
-    /// Neighbors that have room for each other need fewer pages.
-    Fuller,
-    /// Pages from here on move to free ones before.
-    Before(u32),
-}
-
-/// A way through the nodes of all trees, level by level. It can go on in another transaction: then it
-/// may miss what others change meanwhile.
-#[derive(Debug)]
-pub(crate) struct Sweep {
-    pub(super) aim: Aim,
-    /// Only these trees.
-    pub(super) trees: Option<BTreeSet<u32>>,
-    /// Also through long values.
-    pub(super) chains: bool,
-    /// The level of the parents, and the next one: its tree, and its number among those of the tree.
-    level: u8,
-    tree: u32,
-    number: usize,
-    /// There is a parent on this level.
-    any: bool,
-    pub(super) over: bool,
-}
-
-impl Sweep {
-    /// Through everything.
-    pub(crate) fn fuller() -> Sweep {
-        Sweep::new(Aim::Fuller)
-    }
-
-    pub(super) fn new(aim: Aim) -> Sweep {
-        Sweep {
-            aim,
-            trees: None,
-            chains: false,
-            level: 1,
-            tree: 0,
-            number: 0,
-            any: false,
-            over: false,
-        }
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.over
-    }
-}
 
 /// A child of a node, and the place of its router there.
 pub(super) struct Child {
@@ -137,13 +85,6 @@ impl Filling {
     }
 }
 
-/// The result below one parent.
-pub(super) struct Packed {
-    pub(super) pages: u32,
-    /// The parent may have changed its place, and is to be looked at again.
-    pub(super) again: bool,
-}
-
 /// Bytes of a router at most, with the key of this entry.
 pub(super) fn router_cost(node: &Node, e: &Entry) -> usize {
     let key = match (node.tree_kind, node.kind) {
@@ -166,101 +107,6 @@ pub(super) fn end_cost(node: &Node, e: &Entry, m: u64) -> usize {
 }
 
 impl Core {
-    // ---- ways through the trees
-
-    /// Goes on with a sweep through the nodes below a root.
-    pub(super) fn pack(&mut self, sweep: &mut Sweep, most: u32) -> Result<u32> {
-        let mut pages = 0;
-        while pages < most {
-            let Some((tree, mut path)) = self.next_parent(sweep)? else {
-                sweep.over = true;
-                break;
-            };
-            let packed = match sweep.aim {
-                Aim::Fuller => self.pack_below(tree, &mut path)?,
-                Aim::Before(end) => {
-                    let chains = sweep.chains.then_some(most - pages);
-                    self.move_below(tree, &mut path, end, chains)?
-                }
-            };
-            pages += packed.pages;
-            if !packed.again {
-                sweep.number += 1;
-            }
-            self.spill_if_needed()?;
-        }
-        Ok(pages)
-    }
-
-    /// The path to the next parent.
-    fn next_parent(&mut self, sweep: &mut Sweep) -> Result<Option<(u32, Path)>> {
-        loop {
-            let view = self.version()?;
-            let roots = self.roots(view)?;
-            let wanted = |tree: &u32| sweep.trees.as_ref().is_none_or(|all| all.contains(tree));
-            let next = roots
-                .into_iter()
-                .find(|(tree, _)| *tree >= sweep.tree && wanted(tree));
-            let Some((tree, root)) = next else {
-                if !sweep.any {
-                    return Ok(None);
-                }
-                sweep.level += 1;
-                (sweep.tree, sweep.number, sweep.any) = (0, 0, false);
-                continue;
-            };
-            if tree != sweep.tree {
-                (sweep.tree, sweep.number) = (tree, 0);
-            }
-            let mut path = Path::new();
-            let mut left = sweep.number;
-            if self.node_of(root, tree, None)?.level >= sweep.level
-                && self.find_parent(tree, root, None, sweep.level, &mut left, &mut path)?
-            {
-                sweep.any = true;
-                return Ok(Some((tree, path)));
-            }
-            (sweep.tree, sweep.number) = (tree + 1, 0);
-        }
-    }
-
-    /// Extends the path to the node of a level below `page`, `left` nodes from the first. Reads no node
-    /// of that level but this one.
-    fn find_parent(
-        &mut self,
-        tree: u32,
-        page: u32,
-        expected: Option<u8>,
-        level: u8,
-        left: &mut usize,
-        path: &mut Path,
-    ) -> Result<bool> {
-        let node = self.node_of(page, tree, expected)?;
-        path.push((page, 0));
-        if node.level == level && *left == 0 {
-            return Ok(true);
-        }
-        if node.level == level {
-            *left -= 1;
-            path.pop();
-            return Ok(false);
-        }
-        let depth = path.len() - 1;
-        let below = node.level - 1;
-        for (at, e) in node.entries().iter().enumerate().filter(|(_, e)| e.live()) {
-            if below == level && *left > 0 {
-                *left -= 1;
-                continue;
-            }
-            path[depth].1 = at;
-            if self.find_parent(tree, e.child, Some(below), level, left, path)? {
-                return Ok(true);
-            }
-        }
-        path.pop();
-        Ok(false)
-    }
-
     /// The live children of a node.
     fn children(&mut self, node: &NodeRef) -> Result<Vec<Child>> {
         let mut children = Vec::new();
@@ -278,13 +124,19 @@ impl Core {
     // ---- fewer pages
 
     /// Packs some neighbors below the end of a path. Others have their turn when the routers of these
-    /// have been collected.
-    fn pack_below(&mut self, tree: u32, path: &mut Path) -> Result<Packed> {
+    /// have been collected. Returns the number of pages written.
+    pub(super) fn pack_below(
+        &mut self,
+        tree: u32,
+        path: &mut Path,
+        budget: &mut Budget,
+    ) -> Result<u32> {
         let (parent, _) = path[path.len() - 1];
         // Its dead entries take the room of new routers.
         self.collect_all_of(parent)?;
         let node = self.node(parent)?;
         let children = self.children(&node)?;
+        budget.looked(children.len());
         let run = self.worth_packing(&node, &children)?;
         let run = run.map_or(0..0, |(from, to)| from..to);
         // The others keep their pages: what those of the run own goes with them.
@@ -294,10 +146,8 @@ impl Core {
         }
         let limit = self.soft_limit();
         let pages = self.replace(tree, path, &children[run], limit)?;
-        Ok(Packed {
-            pages,
-            again: false,
-        })
+        budget.wrote(pages);
+        Ok(pages)
     }
 
     /// The longest run of neighbors that need fewer pages, if their parent has room for the routers.

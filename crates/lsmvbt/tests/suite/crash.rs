@@ -1,7 +1,7 @@
 //! Power cuts and kills at random moments, with reordering, drops and tears, and crashes in
 //! recovery.
 
-use lsmvbt::{Db, Error, MemoryFile, Options, PowerCut, Result, Torn, Version};
+use lsmvbt::{Db, Error, MemoryFile, Options, PowerCut, Result, Torn, Vacuum, Version};
 
 use crate::drive::{Model, Seen, durability, random_options, read_all, transaction};
 use crate::random::{Random, Seed, number, seeds};
@@ -93,6 +93,7 @@ impl Run {
         let flush = *self.random.pick(&[100, 100, 70, 20]);
         let mut seen: Vec<Seen> = Vec::new();
         let mut operations = 0;
+        let mut steps = Vacuum::all();
         let mut other = None;
         if self.random.chance(15) {
             self.file.fail_syncs_after(self.random.below(30));
@@ -136,6 +137,18 @@ impl Run {
                 match db.vacuum() {
                     Ok(done) => self.tally.given_back += u64::from(done.given_back),
                     Err(Error::Busy) => {}
+                    Err(e) => return Err(e),
+                }
+            }
+            if self.vacuums && self.random.chance(30) {
+                // Steps of one vacuum between the transactions of any handle.
+                seen.clear();
+                match db.vacuum_step(&mut steps) {
+                    Ok(None) | Err(Error::Busy) => {}
+                    Ok(Some(done)) => {
+                        self.tally.given_back += u64::from(done.given_back);
+                        steps = Vacuum::all();
+                    }
                     Err(e) => return Err(e),
                 }
             }
@@ -204,9 +217,6 @@ impl Run {
         if self.random.chance(12) {
             return db.rollback();
         }
-        if self.vacuums && self.random.chance(15) {
-            db.vacuum_some(1 + self.random.below(80) as u32)?;
-        }
         self.candidates.push(next.clone());
         self.committing = true;
         let durability = durability(&mut self.random, flush);
@@ -229,8 +239,8 @@ impl Run {
         self.model = next;
         self.tally.commits += 1;
         if self.vacuums && self.random.chance(15) {
-            let end = db.pages()?.saturating_sub(self.random.below(80) as u32);
-            self.tally.given_back += u64::from(db.vacuum_end(end)?);
+            let part = self.random.below(80) as u32;
+            self.tally.given_back += u64::from(db.vacuum_part(part)?.given_back);
         }
         Ok(())
     }

@@ -241,7 +241,7 @@ fn a_vacuum_after_a_crash_cuts_no_page_of_the_newest_record() {
         let mut db = Db::open(file.storage(), options(torn)).unwrap();
         let vacuumed = match whole {
             true => db.vacuum().map(drop),
-            false => db.vacuum_end(0).map(drop),
+            false => db.vacuum_part(0).map(drop),
         };
         vacuumed.unwrap();
         file.kill_all();

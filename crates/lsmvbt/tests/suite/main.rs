@@ -5,6 +5,7 @@
 //! amount of work: CI runs 1.
 
 mod ahead;
+mod bounds;
 mod crash;
 mod cursors;
 mod damage;

@@ -46,7 +46,6 @@ fn run(seed: u64, operations: u64, vacuums: bool) -> u64 {
         }
         let next =
             transaction(&mut db, &model, &mut random, range, &mut done).expect("transaction");
-        let end = chance(20).then(|| db.vacuum_some(40).unwrap());
         if random.chance(20) {
             let view = db.write_version().unwrap();
             assert_eq!(
@@ -63,8 +62,8 @@ fn run(seed: u64, operations: u64, vacuums: bool) -> u64 {
             db.commit(durability(&mut random, 90)).unwrap();
             model = next;
         }
-        if let Some(end) = end.filter(|_| chance(70)) {
-            db.vacuum_end(end).unwrap();
+        if chance(14) {
+            db.vacuum_part(40).unwrap();
         }
         if chance(5) {
             let held = db.vacuum().unwrap().held;

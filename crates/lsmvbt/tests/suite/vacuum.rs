@@ -176,13 +176,11 @@ fn a_part_of_a_vacuum_makes_the_file_shorter_by_as_many_pages() {
         let file = MemoryFile::new();
         let (mut db, _) = thinned(&file, torn, 3000, 0);
         let before = content(&mut db);
-        db.vacuum_end(u32::MAX).expect("collected");
+        db.vacuum_part(0).expect("collected");
         let mut last = db.pages().expect("pages");
         let (begin, mut full) = (last, 0);
         loop {
-            let mut end = 0;
-            change(&mut db, |db| end = db.vacuum_some(PART).expect("moved"));
-            db.vacuum_end(end).expect("given back");
+            db.vacuum_part(PART).expect("given back");
             let now = db.pages().expect("pages");
             assert!(now <= last && last - now <= PART, "{last} to {now}");
             full += u32::from(last - now == PART);
@@ -277,12 +275,8 @@ fn a_reader_keeps_what_it_needs_and_is_named() {
         for _ in 0..2 {
             let done = db.vacuum().expect("vacuumed");
             assert_eq!(done.held, Some(Held::Reader(view.version())));
-            let mut end = 1;
-            change(&mut db, |db| {
-                end = db.vacuum_some(u32::MAX).expect("looked")
-            });
-            assert_eq!(end, 0);
-            db.vacuum_end(end).expect("given back");
+            let done = db.vacuum_part(u32::MAX).expect("vacuumed");
+            assert_eq!(done.held, Some(Held::Reader(view.version())));
             assert_eq!(read_all(&mut reader, view.version()).expect("read"), before);
             assert_eq!(content(&mut db), now);
         }
@@ -304,9 +298,7 @@ fn a_snapshot_of_the_newest_version_stays_whole() {
         let view = reader.snapshot().expect("a snapshot");
         let before = read_all(&mut reader, view.version()).expect("read");
         let size = pages(&file);
-        let mut end = 0;
-        change(&mut db, |db| end = db.vacuum_some(100).expect("moved"));
-        db.vacuum_end(end).expect("given back");
+        db.vacuum_part(100).expect("given back");
         for _ in 0..30 {
             change(&mut db, |db| put(db, TreeId(1), TreeKind::Integer, 9999));
         }
@@ -353,20 +345,14 @@ fn handles_that_take_turns_agree() {
         for _ in 0..60 {
             let db = &mut handles[random.below(2) as usize];
             model = transaction(db, &model, &mut random, 300, &mut 0).expect("changed");
-            if random.chance(20) {
-                db.vacuum_some(1 + random.below(60) as u32).expect("moved");
-            }
             db.commit(Durability::Flush).expect("committed");
             let db = &mut handles[random.below(2) as usize];
             if random.chance(20) {
                 given += db.vacuum().expect("vacuumed").given_back;
             }
             if random.chance(20) {
-                let end = db
-                    .pages()
-                    .expect("pages")
-                    .saturating_sub(random.below(60) as u32);
-                given += db.vacuum_end(end).expect("given back");
+                let part = random.below(60) as u32;
+                given += db.vacuum_part(part).expect("vacuumed").given_back;
             }
             for db in &mut handles {
                 assert_eq!(content(db), model);
@@ -534,11 +520,11 @@ fn a_part_of_a_vacuum_needs_no_flush_of_its_commit() {
     let left = [Durability::Flush, Durability::Later].map(|durability| {
         let file = MemoryFile::new();
         let (mut db, _) = thinned(&file, Torn::Trust, 3000, 0);
-        db.vacuum_end(u32::MAX).expect("collected");
+        db.vacuum_part(0).expect("collected");
         db.begin_write().expect("a transaction");
-        let end = db.vacuum_some(40).expect("moved");
+        put(&mut db, TreeId(1), TreeKind::Integer, 2999);
         db.commit(durability).expect("committed");
-        db.vacuum_end(end).expect("given back");
+        db.vacuum_part(40).expect("given back");
         db.pages().expect("pages")
     });
     assert_eq!(left[0], left[1]);
@@ -564,14 +550,12 @@ fn what_a_large_transaction_left_is_collected_in_rounds() {
             }
         });
     }
-    let mut end = 0;
     change(&mut db, |db| {
         for key in (0..3000).step_by(2) {
             db.delete_integer(tree, key).expect("deleted");
         }
-        end = db.vacuum_some(10).expect("moved");
     });
     file.limit(Some(file.bytes().len() as u64));
-    db.vacuum_end(end).expect("given back");
+    db.vacuum_part(10).expect("given back");
     assert_eq!(db.check().expect("checked"), Vec::<String>::new());
 }

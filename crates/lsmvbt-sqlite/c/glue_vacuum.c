@@ -1,0 +1,59 @@
+/*
+** VACUUM in place, and what PRAGMA incremental_vacuum leaves for the time after the commit. The engine
+** takes steps, each a transaction of its own. Between two of them other connections write.
+*/
+
+/* SQLite looks at these between the instructions of a statement. A vacuum is one instruction. */
+static int glueInterrupted(sqlite3 *db){
+  if( AtomicLoad(&db->u1.isInterrupted) ) return 1;
+#ifndef SQLITE_OMIT_PROGRESS_CALLBACK
+  if( db->xProgress && db->xProgress(db->pProgressArg) ) return 1;
+#endif
+  return 0;
+}
+
+/* Takes all steps of a vacuum; nPage is 0, or the most pages to remove. Whatever ends it, the steps that
+** it has taken stay. Each step that another connection keeps waiting may wait as long as the busy
+** handler says. So the count of its calls begins again after each step, but not while a reader is in
+** the way: then the steps come back to the same place. pzReason is for sqlite3_free(). */
+static int glueVacuumSteps(Btree *p, u32 nPage, char **pzReason){
+  sqlite3 *db = p->db;
+  int isForReader = 0;
+  int rc;
+  lsmvbt_vacuum_begin(GLUE(p)->pEngine, nPage);
+  db->busyHandler.nBusy = 0;
+  do{
+    sqlite3_free(*pzReason);
+    *pzReason = 0;
+    if( glueInterrupted(db) ) return SQLITE_INTERRUPT;
+    rc = lsmvbt_vacuum(GLUE(p)->pEngine, pzReason);
+    if( *pzReason ){
+      /* A part of a vacuum waits for no reader: the next one comes. */
+      if( nPage ) break;
+      isForReader = 1;
+    }
+    if( rc==SQLITE_OK && !isForReader ) db->busyHandler.nBusy = 0;
+  }while( rc==SQLITE_OK || ((rc&0xFF)==SQLITE_BUSY && btreeInvokeBusyHandler(p->pBt)) );
+  return rc==SQLITE_DONE ? SQLITE_OK : rc;
+}
+
+/* Removes the pages that PRAGMA incremental_vacuum has counted, once all databases of the transaction
+** have committed. Until then a crash may leave some of them without the others, and moving pages would
+** only make that time longer. The commit stands, so there is no error: what cannot be removed now,
+** the next call removes. */
+static void glueVacuumAfter(sqlite3 *db){
+  int i;
+  for(i=0; i<db->nDb; i++){
+    if( i!=1 && sqlite3BtreeTxnState(db->aDb[i].pBt)==SQLITE_TXN_WRITE ) return;
+  }
+  for(i=0; i<db->nDb; i++){
+    Btree *p = db->aDb[i].pBt;
+    char *zReason = 0;
+    u32 nVacuum;
+    if( !glueOwns(p) || GLUE(p)->nVacuum==0 ) continue;
+    nVacuum = GLUE(p)->nVacuum;
+    GLUE(p)->nVacuum = 0;
+    if( p->inTrans==TRANS_NONE ) (void)glueVacuumSteps(p, nVacuum, &zReason);
+    sqlite3_free(zReason);
+  }
+}
