@@ -490,7 +490,7 @@ fn exits_in_a_pass() {
     std::process::exit(0);
 }
 
-/// What an extension got from another database, in another thread than the application's.
+/// The answer of another database to an extension, in another thread than the application's.
 static OTHER: Mutex<Option<(c_int, String)>> = Mutex::new(None);
 static OTHER_PATH: OnceLock<CString> = OnceLock::new();
 

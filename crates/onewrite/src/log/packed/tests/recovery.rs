@@ -1,4 +1,4 @@
-//! What recovery finds, and what transactions leave that were rolled back.
+//! Recovery, and transactions that were rolled back.
 
 use super::*;
 
