@@ -405,6 +405,10 @@ impl SharedLog {
     /// durable.
     fn deferred_until(&self, seen: IndexView) -> Option<FrameNo> {
         let until = match self.shared().is_shared() {
+            // Recovery has begun a history. Commits that were deferred before may be in it.
+            true if self.shared().durable(seen.history()).is_none() => {
+                (seen.last_frame > FrameNo(0)).then_some(seen.last_frame)
+            }
             true => self.shared().deferred(seen.history()),
             // Other processes do not tell this one what they promise. In SQLite's own log it goes
             // on as a stock process, which cannot know either.

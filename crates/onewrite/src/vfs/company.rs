@@ -235,9 +235,6 @@ impl Database {
 
     /// Recovery has ended, and its locks are about to be released.
     pub fn recovered(&self) {
-        if let Some(index) = self.inner.writable_index() {
-            index.note_recovery(crate::log::shared::moment() ^ self.committer.0);
-        }
         let index = self.inner.index_view();
         self.tell_of_recovery(index);
         self.snapshots.seen.set(index);

@@ -80,6 +80,9 @@ impl Database {
     /// SQLite has taken the locks for recovery.
     pub fn recovery_begins(&self) {
         self.recovery_began.set(Some(Instant::now()));
+        if let Some(index) = self.inner.writable_index() {
+            index.note_recovery(crate::log::shared::moment() ^ self.committer.0);
+        }
     }
 
     /// Recovery has ended. An empty log is recovered whenever a database is opened.

@@ -87,17 +87,24 @@ impl<'a> WalIndex<'a> {
     /// It has two copies of its header. SQLite writes the second, then the first, each with a
     /// checksum. While one is being written, the other is whole. A copy with a wrong checksum is
     /// ignored: it could name a generation that never existed.
+    ///
+    /// The number of the recovery changes only while both are invalid. So a header is of the number that
+    /// was there before it was read and is there after it.
     pub fn view(&self) -> Option<IndexView> {
         for _ in 0..LOOKS {
+            let recovery = self.word(RECOVERY);
+            let is_its = || self.word(RECOVERY) == recovery;
             let first = IndexHeader {
                 words: self.read(0),
             };
-            if first.is_whole() {
-                return Some(first.view(self.word(RECOVERY)));
+            if first.is_whole() && is_its() {
+                return Some(first.view(recovery));
             }
             let copies = self.copies();
-            if let Some(whole) = copies.iter().find(|copy| copy.is_whole()) {
-                return Some(whole.view(self.word(RECOVERY)));
+            if let Some(whole) = copies.iter().find(|copy| copy.is_whole())
+                && is_its()
+            {
+                return Some(whole.view(recovery));
             }
             if copies.iter().all(|copy| copy.words[word::FLAGS] == 0) {
                 break;
@@ -169,11 +176,12 @@ impl WritableIndex<'_> {
         }
     }
 
-    /// Recovery has ended, and its locks are still held: no process has written a frame behind those that
-    /// it has published. A process that sees such a frame published sees this number, too.
+    /// Recovery begins: its locks are held, and the header is invalid. Frames that it drops are of the
+    /// history before, whoever sees the header that it publishes. If it dies, the next one comes here again.
     ///
     /// It is no counter: a wal-index that is made again begins with 0, next to shared memory that may stay.
     pub fn note_recovery(&self, seed: u64) {
+        fence(Ordering::Release);
         let present = self.0.word(RECOVERY);
         let mixed = crc32c::crc32c(&(seed ^ u64::from(present)).to_ne_bytes());
         let new = [mixed, mixed.wrapping_add(1), mixed.wrapping_add(2)];
@@ -183,11 +191,12 @@ impl WritableIndex<'_> {
     }
 
     /// Makes both copies of the header invalid, so that every connection, in every process, recovers
-    /// from the log before it reads again.
+    /// from the log before it reads again. A stock process that recovers leaves the number that this sets.
     pub fn invalidate(&self) {
         for word in 0..2 * HEADER_WORDS {
             self.put(word, 0);
         }
+        self.note_recovery(0);
     }
 
     /// Writes the header as SQLite's `walIndexWriteHdr` does. So a process that reads both copies

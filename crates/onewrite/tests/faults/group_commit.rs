@@ -348,3 +348,57 @@ fn stock_connections_learn_of_a_failed_flush_as_soon_as_the_write_lock_is_free()
     assert!(rows(&stock) > ROWS);
     drop(other);
 }
+
+/// As a writer leaves it that is killed while it publishes.
+fn invalidate(path: &Path) {
+    use std::os::unix::fs::FileExt;
+    let index = std::fs::File::options()
+        .write(true)
+        .open(companion(path, "-shm"));
+    let index = index.expect("a wal-index");
+    index.write_all_at(&[0; 96], 0).expect("an invalid one");
+    // A close would end SQLite's locks.
+    std::mem::forget(index);
+}
+
+/// What `work` does on one connection while another one flushes a commit, and somebody has to recover the
+/// wal-index, ends only after the flush.
+fn is_after_the_flush(path: &Path, mode: &str, prepare: &str, work: &str) {
+    let [db, other] = in_company(path, mode);
+    sql(&other, prepare);
+    let held = Refusal::held(path, Which::Flush, 0);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(move || drop(sql(&db, INSERT)));
+        held.wait();
+        invalidate(path);
+        let flush = &held;
+        let done = scope.spawn(move || {
+            sql(&other, work);
+            flush.is_released()
+        });
+        std::thread::sleep(Duration::from_millis(200));
+        held.release();
+        assert!(done.join().expect("no panic"), "{mode}: {work}");
+        writer.join().expect("no panic");
+    });
+}
+
+#[test]
+fn readers_wait_for_a_commit_from_before_a_recovery() {
+    in_each_mode(|path, mode| {
+        is_after_the_flush(
+            path,
+            mode,
+            "PRAGMA synchronous=FULL",
+            "SELECT count(*) FROM t",
+        );
+    });
+}
+
+#[test]
+fn a_checkpoint_waits_for_a_commit_from_before_a_recovery() {
+    in_each_mode(|path, mode| {
+        let checkpoint = "PRAGMA wal_checkpoint(PASSIVE)";
+        is_after_the_flush(path, mode, "PRAGMA synchronous=OFF", checkpoint);
+    });
+}
