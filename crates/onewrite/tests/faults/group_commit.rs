@@ -361,8 +361,8 @@ fn invalidate(path: &Path) {
     std::mem::forget(index);
 }
 
-/// What `work` does on one connection while another one flushes a commit, and somebody has to recover the
-/// wal-index, ends only after the flush.
+/// `work` of one connection comes while another one flushes a commit, and somebody has to recover the
+/// wal-index. It ends only after the flush.
 fn is_after_the_flush(path: &Path, mode: &str, prepare: &str, work: &str) {
     let [db, other] = in_company(path, mode);
     sql(&other, prepare);
