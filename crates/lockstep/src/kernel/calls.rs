@@ -115,7 +115,6 @@ impl Kernel {
                 libc::SYS_mmap => self.map(process, a),
                 libc::SYS_getpid | libc::SYS_gettid => Done(100 + process as i64),
                 libc::SYS_clock_gettime => self.time(a),
-                libc::SYS_sched_getaffinity => one_processor(a),
                 libc::SYS_nanosleep => Outcome::Asleep {
                     nanoseconds: nanoseconds(a[0] as *const libc::timespec),
                     word: None,
@@ -560,13 +559,6 @@ unsafe fn nanoseconds(time: *const libc::timespec) -> u64 {
         // SAFETY: by this function's contract.
         false => unsafe { (*time).tv_sec as u64 * 1_000_000_000 + (*time).tv_nsec as u64 },
     }
-}
-
-/// One process runs at a time, and time stands still between its steps. So nobody may spin.
-unsafe fn one_processor(a: &Arguments) -> Outcome {
-    // SAFETY: by the contract of `call`; the kernel writes whole words.
-    unsafe { (a[2] as *mut u64).write(1) };
-    Done(size_of::<u64>() as i64)
 }
 
 unsafe fn futex(a: &Arguments, clock: u64) -> Outcome {

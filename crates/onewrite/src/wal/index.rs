@@ -176,8 +176,8 @@ impl WritableIndex<'_> {
         }
     }
 
-    /// Recovery begins: its locks are held, and the header is invalid. Frames that it drops are of the
-    /// history before, whoever sees the header that it publishes. If it dies, the next one comes here again.
+    /// Recovery begins: its locks are held, and the header is invalid. So nobody sees frames that it drops
+    /// with the header that it publishes. If it dies, the next one comes here again.
     ///
     /// It is no counter: a wal-index that is made again begins with 0, next to shared memory that may stay.
     pub fn note_recovery(&self, seed: u64) {
