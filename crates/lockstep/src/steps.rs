@@ -1,7 +1,7 @@
 //! The system calls that count as steps, and their descriptions.
 
 use crate::kernel::Kernel;
-use crate::kernel::calls::{Arguments, CHECKPOINT, DIRECTORY, FIRST_READER, WRITER};
+use crate::kernel::calls::{Arguments, CHECKPOINT, DIRECTORY, FIRST_READER, RECOVER, WRITER};
 use crate::world::{BARRIER, MEMORY};
 use std::ffi::{CStr, c_char};
 
@@ -102,7 +102,7 @@ fn index_lock(from: u64, count: u64) -> String {
     let name = match from {
         WRITER => "WRITE".to_owned(),
         CHECKPOINT => "CKPT".to_owned(),
-        122 => "RECOVER".to_owned(),
+        RECOVER => "RECOVER".to_owned(),
         reader @ FIRST_READER..128 => format!("READ{}", reader - FIRST_READER),
         other => format!("{other:#x}"),
     };

@@ -508,12 +508,12 @@ impl Kernel {
     }
 
     fn has_locked(&mut self, inode: Inode, range: (u64, u64), is_exclusive: bool) {
-        let is_writer = is_exclusive && range == (WRITER, WRITER + 1);
-        if self.mutant == Some(Mutant::OldSecondCopy) && is_writer && self.is_index(inode) {
-            let mut header = [0; 48];
-            // SAFETY: the buffer has 48 bytes.
-            unsafe { self.files.read(inode, header.as_mut_ptr(), 48, 48) };
-            self.old_header = Some(header);
+        if !is_exclusive || !self.is_index(inode) {
+            return;
+        }
+        let keeps_the_second_copy = self.mutant.is_some_and(Mutant::keeps_the_second_copy);
+        if keeps_the_second_copy && range == (WRITER, WRITER + 1) {
+            self.old_header = Some(self.in_index(inode, SECOND_COPY));
         }
     }
 
@@ -522,26 +522,79 @@ impl Kernel {
             return;
         }
         if self.mutant == Some(Mutant::StaleBackfill) && range == (CHECKPOINT, CHECKPOINT + 1) {
-            let mut last = [0; 4];
-            // SAFETY: four bytes each: mxFrame and nBackfill.
-            unsafe {
-                self.files.read(inode, last.as_mut_ptr(), 4, 16);
-                self.files.write(inode, last.as_ptr(), 4, 96);
-            }
+            let last_frame: [u8; 4] = self.in_index(inode, LAST_FRAME);
+            self.put_in_index(inode, BACKFILLED, last_frame);
+        }
+        if self.mutant == Some(Mutant::SameEmptyHeader) && is_recovery(range) {
+            self.forget_generation(inode);
         }
         if range == (WRITER, WRITER + 1)
             && let Some(old) = self.old_header.take()
         {
-            // SAFETY: the buffer has 48 bytes.
-            unsafe { self.files.write(inode, old.as_ptr(), 48, 48) };
+            self.put_in_index(inode, SECOND_COPY, old);
         }
     }
+
+    /// Without frames, the header gets no salts and no checksum of a frame.
+    fn forget_generation(&mut self, inode: Inode) {
+        let mut header: [u8; 48] = self.in_index(inode, 0);
+        if header[LAST_FRAME as usize..][..4] != [0; 4] {
+            return;
+        }
+        header[OF_GENERATION].fill(0);
+        let sum = checksum(&header[..OF_GENERATION.end]);
+        header[OF_GENERATION.end..].copy_from_slice(&sum);
+        self.put_in_index(inode, 0, header);
+        self.put_in_index(inode, SECOND_COPY, header);
+        self.old_header = None;
+    }
+
+    fn in_index<const N: usize>(&self, inode: Inode, at: u64) -> [u8; N] {
+        let mut bytes = [0; N];
+        // SAFETY: the buffer has that many bytes.
+        unsafe { self.files.read(inode, bytes.as_mut_ptr(), N, at) };
+        bytes
+    }
+
+    fn put_in_index<const N: usize>(&mut self, inode: Inode, at: u64, bytes: [u8; N]) {
+        // SAFETY: the buffer has that many bytes.
+        unsafe { self.files.write(inode, bytes.as_ptr(), N, at) };
+    }
+}
+
+/// Whether a connection that locks these bytes recovers the wal-index.
+fn is_recovery(range: (u64, u64)) -> bool {
+    range.0 <= RECOVER && RECOVER < range.1
 }
 
 /// SQLite's lock bytes in the wal-index.
 pub const WRITER: u64 = 120;
 pub const CHECKPOINT: u64 = 121;
+pub const RECOVER: u64 = 122;
 pub const FIRST_READER: u64 = 123;
+
+/// Places in the wal-index, in bytes.
+const LAST_FRAME: u64 = 16;
+/// The checksum of the last frame, and the salts; the header's own checksum is behind them.
+const OF_GENERATION: std::ops::Range<usize> = 24..40;
+const SECOND_COPY: u64 = 48;
+const BACKFILLED: u64 = 96;
+
+/// SQLite's checksum of a header in the wal-index.
+fn checksum(bytes: &[u8]) -> [u8; 8] {
+    let words = bytes
+        .chunks_exact(4)
+        .map(|word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
+    let words: Vec<u32> = words.collect();
+    let sum = words.chunks_exact(2).fold([0_u32; 2], |[a, b], pair| {
+        let a = a.wrapping_add(pair[0]).wrapping_add(b);
+        [a, b.wrapping_add(pair[1]).wrapping_add(a)]
+    });
+    let mut out = [0; 8];
+    out[..4].copy_from_slice(&sum[0].to_ne_bytes());
+    out[4..].copy_from_slice(&sum[1].to_ne_bytes());
+    out
+}
 
 fn range(lock: &libc::flock) -> (u64, u64) {
     let from = lock.l_start as u64;

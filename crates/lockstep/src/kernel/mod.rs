@@ -52,8 +52,17 @@ pub enum Mutant {
     ReadersIgnored,
     /// A checkpointer claims that it has copied all of the log.
     StaleBackfill,
-    /// The second copy of the wal-index header stays as it was when a writer is done.
+    /// The second copy of the wal-index header stays as it was when a writer is done, as if it had died
+    /// there. So the next connection recovers. This is no fault of the engine: nothing may be lost.
     OldSecondCopy,
+    /// The same, and the recovery of an empty log publishes the header of every empty log.
+    SameEmptyHeader,
+}
+
+impl Mutant {
+    fn keeps_the_second_copy(self) -> bool {
+        matches!(self, Self::OldSecondCopy | Self::SameEmptyHeader)
+    }
 }
 
 /// See the module.

@@ -103,6 +103,8 @@ pub struct Writer {
     run_is_known: bool,
     /// A WAL header from SQLite that is not needed yet.
     header: Option<[u8; wal::HEADER_BYTES]>,
+    /// While the connection recovers the wal-index: the generation of a log that has none.
+    recovery: Option<Salts>,
     transaction: Transaction,
     partial: Option<PartialFrame>,
     unfinished: Unfinished,
@@ -158,6 +160,7 @@ impl Writer {
             run_is_out: false,
             run_is_known: false,
             header: None,
+            recovery: None,
             transaction: Transaction::default(),
             partial: None,
             unfinished: Unfinished::default(),
@@ -615,21 +618,6 @@ impl Writer {
         }
         self.stock_tail = None;
         self.log.shrink(size, &*self.patience)
-    }
-
-    /// `xFileSize`.
-    ///
-    /// # Errors
-    /// The log is poisoned or damaged; an I/O error.
-    pub fn size(&self) -> Result<u64, LogError> {
-        self.log.check_poison()?;
-        let in_file = self.log.logical_size()?;
-        let collected = match self.run.is_empty() || self.run_is_out {
-            true => 0,
-            false => self.log.geometry().page().frame_range(self.run.last()).end,
-        };
-        let header = self.header.map_or(0, |_| wal::HEADER_BYTES as u64);
-        Ok(in_file.max(collected).max(header))
     }
 
     /// A checkpoint begins, or the log is being closed: no frame may wait any longer.

@@ -5,7 +5,7 @@ use crate::log::memory::Remembered;
 use crate::log::packed::Packed;
 use crate::log::{ErrorKind, LogError};
 use crate::mode::Layout;
-use crate::wal::{self, FRAME_HEADER_BYTES, FrameNo, History, IndexView, Salts, array};
+use crate::wal::{self, FRAME_HEADER_BYTES, FrameNo, History, IndexView, Salts, WalHeader, array};
 
 /// SQLite's placeholder for the salts while it knows that it will write the header again.
 const UNSEALED: Salts = Salts([0; 8]);
@@ -45,7 +45,7 @@ impl Writer {
         if at < header_end {
             let n = rest.len().min((header_end - at) as usize);
             let (head, behind) = rest.split_at_mut(n);
-            let header = self.read_wal_header()?;
+            let header = self.header_to_read()?;
             head.copy_from_slice(&header[at as usize..at as usize + n]);
             (rest, at) = (behind, header_end);
         }
@@ -60,8 +60,33 @@ impl Writer {
         Ok(())
     }
 
+    /// `xFileSize`.
+    ///
+    /// # Errors
+    /// The log is poisoned or damaged; an I/O error.
+    pub fn size(&self) -> Result<u64, LogError> {
+        self.log.check_poison()?;
+        let in_file = self.log.logical_size()?;
+        let collected = match self.run.is_empty() || self.run_is_out {
+            true => 0,
+            false => self.log.geometry().page().frame_range(self.run.last()).end,
+        };
+        let header = self.header.map_or(0, |_| wal::HEADER_BYTES as u64);
+        // SQLite recovers a log of more bytes than its header.
+        let recovered = self.recovery.map_or(0, |_| wal::HEADER_BYTES as u64 + 1);
+        Ok(in_file.max(collected).max(header).max(recovered))
+    }
+
+    /// Recovery begins. A log without frames is told to have this generation, which is of this recovery
+    /// alone. Otherwise the header that SQLite publishes would be the one of every empty log, and a
+    /// connection that had it before would keep its old pages (N18 of docs/durability.md).
+    pub fn recovery_begins(&mut self, generation: Salts) {
+        self.recovery = Some(generation);
+    }
+
     /// Recovery has ended, and its locks are about to be released.
-    pub fn recovered(&self, index: Option<IndexView>) {
+    pub fn recovered(&mut self, index: Option<IndexView>) {
+        self.recovery = None;
         if let (Some(packed), Some(index)) = (self.log.packed(), index) {
             packed.recovered(index.history(), index.last_frame);
         }
@@ -70,6 +95,19 @@ impl Writer {
     fn short_read(&self, at: u64) -> LogError {
         self.log
             .error(ErrorKind::ShortRead, &format!("there is no byte {at}"))
+    }
+
+    /// The WAL header as SQLite gets it.
+    fn header_to_read(&self) -> Result<[u8; wal::HEADER_BYTES], LogError> {
+        let read = self.read_wal_header();
+        let Some(generation) = self.recovery else {
+            return read;
+        };
+        match read {
+            Ok(header) if WalHeader::parse(&header).is_some() => Ok(header),
+            Err(e) if e.kind() != ErrorKind::ShortRead => Err(e),
+            _ => Ok(WalHeader::build(self.log.geometry().page(), 0, generation).bytes),
+        }
     }
 
     /// SQLite's WAL header. Its reader is about to recover the log, or to restart it.

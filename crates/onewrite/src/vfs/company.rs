@@ -238,7 +238,7 @@ impl Database {
         let index = self.inner.index_view();
         self.tell_of_recovery(index);
         self.snapshots.seen.set(index);
-        if let Some(writer) = self.writer.borrow().as_ref() {
+        if let Some(writer) = self.writer.borrow_mut().as_mut() {
             writer.recovered(index);
         }
     }

@@ -15,7 +15,7 @@ use super::inner::LockLevel;
 use crate::commit::SharedLog;
 use crate::storage::lock_holders;
 use crate::sync::Instant;
-use crate::wal::{FrameNo, IndexView};
+use crate::wal::{FrameNo, IndexView, Salts};
 
 /// The first byte of `-shm` that SQLite locks.
 const FIRST_LOCK_BYTE: u64 = 120;
@@ -80,8 +80,13 @@ impl Database {
     /// SQLite has taken the locks for recovery.
     pub fn recovery_begins(&self) {
         self.recovery_began.set(Some(Instant::now()));
-        if let Some(index) = self.inner.writable_index() {
-            index.note_recovery(crate::log::shared::moment() ^ self.committer.0);
+        let Some(index) = self.inner.writable_index() else {
+            return;
+        };
+        let moment = crate::log::shared::moment();
+        let number = index.note_recovery(moment ^ self.committer.0);
+        if let Some(writer) = self.writer.borrow_mut().as_mut() {
+            writer.recovery_begins(Salts::new(number, moment as u32));
         }
     }
 

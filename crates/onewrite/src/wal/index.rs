@@ -180,14 +180,17 @@ impl WritableIndex<'_> {
     /// with the header that it publishes. If it dies, the next one comes here again.
     ///
     /// It is no counter: a wal-index that is made again begins with 0, next to shared memory that may stay.
-    pub fn note_recovery(&self, seed: u64) {
+    /// Returns the number that it sets.
+    pub fn note_recovery(&self, seed: u64) -> u32 {
         fence(Ordering::Release);
         let present = self.0.word(RECOVERY);
         let mixed = crc32c::crc32c(&(seed ^ u64::from(present)).to_ne_bytes());
         let new = [mixed, mixed.wrapping_add(1), mixed.wrapping_add(2)];
         let new = new.into_iter().find(|new| ![0, present].contains(new));
-        self.put(RECOVERY, new.unwrap_or(1));
+        let new = new.unwrap_or(1);
+        self.put(RECOVERY, new);
         fence(Ordering::Release);
+        new
     }
 
     /// Makes both copies of the header invalid, so that every connection, in every process, recovers

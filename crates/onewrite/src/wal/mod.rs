@@ -103,6 +103,14 @@ impl PageSize {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Salts(pub [u8; 8]);
 
+impl Salts {
+    /// The two salts, in this order.
+    pub fn new(first: u32, second: u32) -> Salts {
+        let [first, second] = [first, second].map(u32::to_be_bytes);
+        Salts(array(&[first, second].concat()))
+    }
+}
+
 /// The commits that follow each other in one generation, since the wal-index was last recovered. Recovery
 /// may drop frames of a damaged log, and others come in their places with the same salts. Within one
 /// history a published frame never changes.

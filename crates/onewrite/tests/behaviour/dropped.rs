@@ -11,18 +11,22 @@ use std::path::Path;
 /// Both copies of the wal-index's header, in bytes.
 const HEADERS: usize = 96;
 
-/// Puts the log back as it was, as if later writes had been lost, and makes the wal-index invalid, as a
-/// writer does that dies while it publishes.
+/// Makes the wal-index invalid, as a writer does that dies while it publishes.
+fn make_invalid(path: &Path) {
+    let index = File::options().write(true).open(companion(path, "-shm"));
+    index
+        .and_then(|index| index.write_all_at(&[0; HEADERS], 0))
+        .expect("an invalid wal-index");
+}
+
+/// Puts the log back as it was, as if later writes had been lost.
 fn lose(path: &Path, log: &[u8]) {
     let file = File::options()
         .write(true)
         .open(companion(path, "-onewrite"));
     file.and_then(|file| file.write_all_at(log, 0))
         .expect("the log as it was");
-    let index = File::options().write(true).open(companion(path, "-shm"));
-    index
-        .and_then(|index| index.write_all_at(&[0; HEADERS], 0))
-        .expect("an invalid wal-index");
+    make_invalid(path);
 }
 
 /// Commits, drops, and commits something else of the same size.
@@ -72,5 +76,42 @@ fn drops(mode: &str) {
 fn no_process_reads_what_the_recovery_of_another_one_has_dropped() {
     for mode in ["onewrite", "swal", "waldio"] {
         drops(mode);
+    }
+}
+
+/// The header that SQLite makes of an empty log is always the same. A connection that has its pages from
+/// such a time would find it unchanged.
+#[test]
+fn the_recovery_of_an_empty_log_is_noticed() {
+    for mode in ["onewrite", "swal", "waldio", "direct"] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("db");
+        let db = open(&path);
+        sql(&db, &format!("PRAGMA journal_mode={mode}"));
+        sql(&db, "CREATE TABLE t(v)");
+        sql(&db, "INSERT INTO t VALUES('old')");
+        drop(db);
+        // It recovers the log of a database that was closed.
+        let db = open(&path);
+        assert_eq!(sql(&db, "SELECT v FROM t"), "old", "{mode}");
+        let mut other = Child::start(&path);
+        assert_eq!(other.sql("SELECT v FROM t"), "old", "{mode}");
+        for round in 0..3 {
+            sql(&db, &format!("UPDATE t SET v = 'new' || {round}"));
+            sql(&db, "PRAGMA wal_checkpoint=TRUNCATE");
+            make_invalid(&path);
+            let new = sql(&db, "SELECT v FROM t");
+            assert_eq!(new, format!("new{round}"), "{mode}");
+            assert_eq!(other.sql("SELECT v FROM t"), new, "{mode}, round {round}");
+            assert_eq!(other.sql("UPDATE t SET v = v || '+'"), "", "{mode}");
+            assert_eq!(sql(&db, "SELECT v FROM t"), format!("{new}+"), "{mode}");
+            assert_eq!(
+                sql(&db, "PRAGMA wal_checkpoint=TRUNCATE"),
+                "0|0|0",
+                "{mode}"
+            );
+            make_invalid(&path);
+            assert_eq!(other.sql("SELECT v FROM t"), format!("{new}+"), "{mode}");
+        }
     }
 }
