@@ -90,7 +90,7 @@ times! {
     TOLD = ms(500);
     /// `exit` waits no longer for databases that linger to be closed, and until our threads are out of SQLite.
     AT_EXIT = ms(5000);
-    /// A close, and a checkpoint of the application, wait no longer for our thread to open its connection.
+    /// A close, and a checkpoint of the application, wait no longer for our threads to open connections.
     TO_OPEN = ms(5000);
     /// `fork` waits no longer until our threads are out of SQLite.
     AT_FORK = ms(5000);

@@ -317,10 +317,14 @@ impl Background {
         true
     }
 
-    /// Waits until the thread is not in SQLite, as it is in a checkpoint. It stays outside until as
-    /// many calls have released it, or one stops it.
-    pub fn hold(&self) {
+    /// Waits until none of these threads is in SQLite, as in a checkpoint. Each stays outside until as
+    /// many calls have released it, or one stops it. All that open a connection share one wait.
+    pub fn hold_all<'a>(all: impl IntoIterator<Item = &'a Background>) {
         let end = Instant::now() + TO_OPEN;
+        all.into_iter().for_each(|one| one.hold(end));
+    }
+
+    fn hold(&self, end: Instant) {
         let mut state = self.state();
         state.holds += 1;
         while state.thread.is_in_sqlite() {
@@ -331,7 +335,8 @@ impl Background {
         }
     }
 
-    /// As [`Background::hold`], and waits no longer than this. `false` if the thread still is in SQLite.
+    /// As [`Background::hold_all`], for one, and waits no longer than this. `false` if the thread still is in
+    /// SQLite.
     pub fn hold_until(&self, end: Instant) -> bool {
         let mut state = self.state();
         state.holds += 1;

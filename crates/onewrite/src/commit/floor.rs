@@ -30,7 +30,7 @@ impl Writer {
         if !is_due {
             return Ok(());
         }
-        self.log.shared().note_committer(self.committer);
+        self.company.note_commit(self.log.shared());
         self.sync_commit(view(), alone_in_transaction)?;
         self.owes_sync = false;
         Ok(())

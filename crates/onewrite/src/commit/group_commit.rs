@@ -26,7 +26,7 @@ use crate::commit::transaction::Promise;
 use crate::commit::turns::Turns;
 use crate::commit::{SharedLog, Writer};
 use crate::log::arrivals::Arrivals;
-use crate::log::shared::Contention;
+use crate::log::shared::{Committer, Contention, Shared};
 use crate::log::{Log, LogError};
 use crate::mode::SyncPolicy;
 use crate::storage::{Access, LockByte, LockKind};
@@ -363,6 +363,34 @@ impl Drop for FlushLock<'_> {
     }
 }
 
+/// The company in which a connection commits.
+pub(super) struct Company {
+    /// The connection.
+    pub(super) committer: Committer,
+    /// The company that others had noted when the connection last committed.
+    seen: u64,
+    /// Whether others have noted company between that commit and the present one. A writer that was
+    /// refused sleeps in SQLite's busy handler, longer than company lasts.
+    came: bool,
+}
+
+impl Company {
+    pub(super) fn of(committer: Committer, shared: &Shared) -> Company {
+        Company {
+            committer,
+            seen: shared.company_noted(),
+            came: false,
+        }
+    }
+
+    /// The connection commits, under the write lock.
+    pub(super) fn note_commit(&mut self, shared: &Shared) {
+        self.came = shared.company_noted() != self.seen;
+        shared.note_committer(self.committer);
+        self.seen = shared.company_noted();
+    }
+}
+
 /// The kinds of waiters for a flush.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Waiter {
@@ -454,8 +482,12 @@ impl Writer {
             return false;
         };
         let shared = self.log.shared();
-        let in_company =
-            || shared.contention() > Contention::None || shared.deferred(index.history()).is_some();
+        let in_company = || {
+            self.company.came
+                || shared.contention() > Contention::None
+                || shared.arrivals().come_back()
+                || shared.deferred(index.history()).is_some()
+        };
         self.config.groups_commits(self.log.mode())
             && policy != SyncPolicy::Normal
             && shared.is_shared()

@@ -109,7 +109,7 @@ pub struct Writer {
     partial: Option<PartialFrame>,
     unfinished: Unfinished,
     resealed: Option<Resealed>,
-    committer: Committer,
+    company: group_commit::Company,
     promise: Promise,
     /// Whether `xSync` follows the connection's commits (`synchronous=FULL`).
     expects_sync: bool,
@@ -153,6 +153,7 @@ impl Writer {
     fn of(user: User, log: Arc<SharedLog>, config: CommitConfig, committer: Committer) -> Writer {
         let page = log.geometry().page();
         Writer {
+            company: group_commit::Company::of(committer, log.shared()),
             log,
             config,
             patience: Arc::new(Short),
@@ -165,7 +166,6 @@ impl Writer {
             partial: None,
             unfinished: Unfinished::default(),
             resealed: None,
-            committer,
             promise: Promise::None,
             expects_sync: false,
             owes_sync: false,
@@ -594,7 +594,7 @@ impl Writer {
         };
         self.transaction.phase = synced;
         self.expects_sync = true;
-        self.log.shared().note_committer(self.committer);
+        self.company.note_commit(self.log.shared());
         self.leave_out_partial();
         self.sync_commit(index, alone_in_transaction)?;
         self.owes_sync = false;

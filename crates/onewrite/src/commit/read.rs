@@ -190,7 +190,7 @@ impl Writer {
         let index = index.filter(|index| is_whole && frame <= index.last_frame);
         index.is_some_and(|index| {
             self.log
-                .read_shared(frame, index.history(), out, self.committer)
+                .read_shared(frame, index.history(), out, self.company.committer)
         })
     }
 
@@ -201,7 +201,7 @@ impl Writer {
             return;
         };
         let is_published = self.has_published(&index) && index.last_frame >= self.run.last();
-        if is_published && self.log.shares_pages(self.committer) {
+        if is_published && self.log.shares_pages(self.company.committer) {
             let pages = self.run.pages();
             self.log
                 .share_pages(pages.map(|(frame, page, bytes)| Remembered {

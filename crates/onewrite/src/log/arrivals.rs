@@ -104,6 +104,13 @@ impl Arrivals<'_> {
         }
     }
 
+    /// Whether the last flush has released several commits, whose connections may be about to commit
+    /// again.
+    pub fn come_back(self) -> bool {
+        let expected = |words: &SharedWords| words.expected.load(Ordering::Acquire);
+        self.words.is_some_and(|words| expected(words) > 1)
+    }
+
     /// The flush was not made.
     pub fn give_up(self, begun: Begun) {
         if let Some(words) = self.words {

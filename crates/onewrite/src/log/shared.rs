@@ -220,6 +220,11 @@ impl Shared {
         }
     }
 
+    /// A number that changes when company is noted.
+    pub fn company_noted(&self) -> u64 {
+        self.page.changed.load(Ordering::Relaxed)
+    }
+
     /// Who else has committed a moment ago, or has tried to.
     pub fn contention(&self) -> Contention {
         let changed = self.page.changed.load(Ordering::Relaxed);

@@ -211,6 +211,9 @@ pub(super) fn open_buffered(
     Ok(fd.into())
 }
 
+/// `FS_NOCOMP_FL`: Btrfs does not try to compress the file.
+const NOT_COMPRESSED: IFlags = IFlags::from_bits_retain(0x400);
+
 /// Asks the file system to write the blocks of an empty file in place. Btrfs looks for new blocks otherwise,
 /// when a process stores into memory that is mapped from the file. Where it is full it ends that process
 /// (SIGBUS). From Linux 6.15 on a store into blocks that are there needs no space then. Other file systems
@@ -218,7 +221,13 @@ pub(super) fn open_buffered(
 pub(super) fn write_in_place(file: impl AsFd) {
     let flags = ioctl_getflags(&file);
     if let Some(flags) = flags.ok().filter(|flags| !flags.contains(IFlags::NOCOW)) {
-        let _ = ioctl_setflags(&file, flags | IFlags::NOCOW);
+        // A file takes these from its directory. Btrfs refuses the attribute for a file that has one of
+        // them, also in the call that takes it away.
+        let plain = flags - IFlags::COMPRESSED - NOT_COMPRESSED;
+        if plain != flags {
+            let _ = ioctl_setflags(&file, plain);
+        }
+        let _ = ioctl_setflags(&file, plain | IFlags::NOCOW);
     }
 }
 

@@ -20,7 +20,7 @@ use super::header::{GUARD_BYTE, Header, READ_VERSION_AT, WAL_VERSION, guarded_by
 use super::host::{self, Connection, Host, SqlError, at_exit};
 use super::settings::Settings;
 use super::thunks;
-use crate::checkpoint::Fill;
+use crate::checkpoint::{Background, Fill};
 use crate::commit::SharedLog;
 use crate::commit::group_commit::{gave_up_restart, patience_for_restart};
 use crate::log::{ErrorKind, LogError};
@@ -57,7 +57,7 @@ pub struct Held(Vec<Arc<SharedLog>>);
 
 impl Held {
     fn new(logs: Vec<Arc<SharedLog>>) -> Held {
-        logs.iter().for_each(|log| log.background.hold());
+        Background::hold_all(logs.iter().map(|log| &log.background));
         Held(logs)
     }
 }

@@ -52,6 +52,7 @@ pub struct Opened {
     pub paths: Paths,
     pub read_only: bool,
     pub takes_no_lock: bool,
+    pub may_only_read_index: bool,
     pub wanted: Option<JournalMode>,
     pub wanted_by_uri: Option<JournalMode>,
     pub upgrade_by_uri: Option<UpgradeOfWal>,
@@ -77,6 +78,8 @@ pub struct Database {
     pub read_only: bool,
     /// `immutable=1` or `nolock=1`: SQLite never takes a lock.
     pub takes_no_lock: bool,
+    /// `readonly_shm=1`: it uses the wal-index that others have made.
+    pub may_only_read_index: bool,
     pub lock: Cell<LockLevel>,
     /// Whether the database is unchanged since this connection, under EXCLUSIVE, has flushed it.
     pub is_flushed: Cell<bool>,
@@ -155,6 +158,7 @@ impl Database {
             paths: opened.paths,
             read_only: opened.read_only,
             takes_no_lock: opened.takes_no_lock,
+            may_only_read_index: opened.may_only_read_index,
             lock: Cell::new(LockLevel::NONE),
             is_flushed: Cell::new(false),
             switch: Cell::new(Switch::Idle),

@@ -384,4 +384,23 @@ mod tests {
         index.invalidate();
         assert_eq!((index.0.view(), index.header()), (None, None));
     }
+
+    /// A stock process that recovers publishes a header and leaves the number as it is.
+    #[test]
+    fn an_invalid_index_is_of_another_history_than_any_before() {
+        let words = words();
+        let index = WritableIndex(WalIndex::new(&words));
+        let header = index.header().expect("valid");
+        let history = || index.0.view().expect("valid").history();
+        let mut seen = vec![history()];
+        for _ in 0..100 {
+            index.invalidate();
+            index.publish(&header);
+            assert_ne!(seen.last(), Some(&history()));
+            seen.push(history());
+        }
+        seen.sort_unstable_by_key(|history| history.recovery);
+        seen.dedup();
+        assert_eq!(seen.len(), 101);
+    }
 }

@@ -2,7 +2,11 @@
 //! there, unless the file is one that is written in place.
 
 use super::child::Child;
+use super::readonly::by_uri;
 use super::scratch::Scratch;
+use super::{copy, open, outcome, sql};
+use onewrite_common::files::companion;
+use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
@@ -33,6 +37,55 @@ fn fill(path: &Path) {
         while file.write_all(&vec![7; bytes]).is_ok() {}
         sync();
     }
+}
+
+fn flags(path: &Path) -> IFlags {
+    let file = File::open(path).expect("a file or directory");
+    ioctl_getflags(&file).expect("its flags")
+}
+
+/// Files take over how their directory is compressed.
+#[test]
+fn on_btrfs_mapped_files_are_written_in_place_also_where_others_are_compressed() {
+    const NOT_COMPRESSED: IFlags = IFlags::from_bits_retain(0x400);
+    let Some(scratch) = Scratch::btrfs() else {
+        return;
+    };
+    for inherited in [IFlags::empty(), IFlags::COMPRESSED, NOT_COMPRESSED] {
+        let directory = scratch.path().join(format!("{:x}", inherited.bits()));
+        std::fs::create_dir(&directory).expect("a directory");
+        let its = File::open(&directory).expect("the directory");
+        ioctl_setflags(&its, inherited).expect("its flags");
+        let path = directory.join("db");
+        let mut process = Child::start(&path);
+        assert_eq!(process.sql("PRAGMA journal_mode=onewrite"), "onewrite");
+        assert_eq!(process.sql("CREATE TABLE t(x)"), "");
+        assert_eq!(flags(&path), inherited, "the database's");
+        for mapped in ["-shm", "-onewrite-shm"] {
+            let found = flags(&companion(&path, mapped));
+            assert_eq!(found, IFlags::NOCOW, "{mapped} under {inherited:?}");
+        }
+    }
+}
+
+/// SQLite makes no wal-index for it, either.
+#[test]
+fn on_btrfs_a_connection_that_may_only_read_the_wal_index_makes_none() {
+    let Some(scratch) = Scratch::btrfs() else {
+        return;
+    };
+    let path = scratch.path().join("db");
+    let mut process = Child::start(&path);
+    assert_eq!(process.sql("PRAGMA journal_mode=onewrite"), "onewrite");
+    assert_eq!(process.sql("CREATE TABLE t(x)"), "");
+    let copied = scratch.path().join("copied");
+    copy(&path, &copied);
+    let shm = companion(&copied, "-shm");
+    let reader = by_uri(&copied, "readonly_shm=1");
+    let _ = outcome(&reader, "SELECT count(*) FROM t");
+    assert!(!shm.exists(), "it was made");
+    drop(reader);
+    assert_eq!(sql(&open(&copied), "SELECT count(*) FROM t"), "0");
 }
 
 /// SQLite's wal-index is mapped, too. In SQLite's own WAL mode this ends the process by SIGBUS.

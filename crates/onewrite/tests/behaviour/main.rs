@@ -20,6 +20,7 @@ mod places;
 #[path = "../common/random.rs"]
 mod random;
 mod readonly;
+mod recovering;
 mod reference;
 mod replaced;
 mod requested;

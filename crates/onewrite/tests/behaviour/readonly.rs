@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 const COUNT: &str = "SELECT count(*) FROM t";
 
-fn by_uri(path: &Path, parameters: &str) -> Connection {
+pub fn by_uri(path: &Path, parameters: &str) -> Connection {
     let uri = format!("file:{}?{parameters}", path.display());
     let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_URI;
     open_flags(uri.as_ref(), "onewrite", flags).expect("a connection")

@@ -75,6 +75,71 @@ fn a_writer_that_is_alone_again_writes_by_itself() {
     });
 }
 
+/// SQLite's busy handler sleeps for up to 100 ms, longer than company lasts. Meanwhile the commit of a
+/// slow device ends, and its connection comes back. If it kept the write lock for another flush, a
+/// `busy_timeout` above one flush would be too short.
+#[test]
+fn a_commit_after_one_in_which_others_were_refused_holds_nobody_up() {
+    in_each_mode(|path, mode| {
+        let [db, other] = in_company(path, mode);
+        let alone = || std::thread::sleep(COMPANY + Duration::from_millis(10));
+        other.busy_timeout(Duration::ZERO).expect("no timeout");
+        alone();
+        let before = deferred(&db);
+        sql(&db, INSERT);
+        assert_eq!(deferred(&db), before, "alone");
+        sql(&db, "BEGIN IMMEDIATE");
+        assert!(try_sql(&other, INSERT).is_err(), "the lock is taken");
+        alone();
+        sql(&db, INSERT);
+        sql(&db, "COMMIT");
+        assert_eq!(deferred(&db), before + 1, "another one waits");
+        alone();
+        sql(&db, INSERT);
+        assert_eq!(deferred(&db), before + 1, "nobody came");
+    });
+}
+
+/// The flush of a slow device takes longer than company lasts. The one that committed last may be the
+/// first to come back.
+#[test]
+fn a_commit_after_a_flush_for_several_is_in_company_and_the_next_is_not() {
+    in_each_mode(|path, mode| {
+        let [db, other] = in_company(path, mode);
+        let last = patient(path);
+        assert!(rows(&last) > 0);
+        let watcher = open(path);
+        sql(&watcher, "PRAGMA onewrite_read_durable=off");
+        assert!(rows(&watcher) > 0);
+        let begun = deferred(&watcher);
+        let awaits = |commits| {
+            while deferred(&watcher) < begun + commits {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        let held = Refusal::held(path, Which::Flush, 0);
+        let insert = |db: Connection| {
+            std::thread::spawn(move || {
+                sql(&db, INSERT);
+                db
+            })
+        };
+        let first = insert(db);
+        held.wait();
+        let other = insert(other);
+        awaits(2);
+        let last = insert(last);
+        awaits(3);
+        held.release();
+        let [_db, _other, last] = [first, other, last].map(|it| it.join().expect("no panic"));
+        for commits in [4, 4] {
+            std::thread::sleep(COMPANY + Duration::from_millis(10));
+            sql(&last, INSERT);
+            assert_eq!(deferred(&watcher), begun + commits);
+        }
+    });
+}
+
 /// During a flush others commit, and one flush is enough for all of them.
 #[test]
 fn others_commit_during_a_flush_and_share_the_next() {

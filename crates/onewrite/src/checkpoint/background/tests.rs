@@ -40,7 +40,7 @@ fn no_checkpoint_runs_next_to_a_hold() {
     assert!(background.leave(long(1), || serving(&background, checkpoint)));
     assert!(background.await_idle(LONGEST));
     assert_eq!(count.load(Ordering::SeqCst), 1);
-    background.hold();
+    hold(&background);
     assert!(background.leave(long(2), || unreachable!("it has a thread")));
     assert!(!background.await_idle(Duration::from_millis(1)));
     assert_eq!(count.load(Ordering::SeqCst), 1);
@@ -95,7 +95,7 @@ fn without_a_thread_commits_checkpoint_and_later_one_tries_again() {
     assert!(background.await_idle(LONGEST));
     assert_eq!(background.counts().failure, None);
     assert_eq!(background.counts().checkpoints, 1);
-    background.hold();
+    hold(&background);
     background.release();
     background.stop();
 }
@@ -160,6 +160,42 @@ fn an_exit_waits_for_the_pass_and_not_for_ever() {
     assert_eq!(background.counts().checkpoints, 1);
 }
 
+fn hold(background: &Background) {
+    Background::hold_all([background]);
+}
+
+#[test]
+fn the_threads_of_several_logs_that_open_are_waited_for_once() {
+    let all: [Arc<Background>; 3] = Default::default();
+    let mut go_on = Vec::new();
+    for background in &all {
+        let (goes_on, may_go_on) = std::sync::mpsc::channel::<()>();
+        go_on.push(goes_on);
+        let its = Arc::clone(background);
+        let slow = || {
+            Ok(std::thread::spawn(move || {
+                let _ends = its.until_it_ends();
+                let _ = may_go_on.recv_timeout(LONGEST);
+            }))
+        };
+        assert!(background.leave(long(1), slow));
+    }
+    let begun = Instant::now();
+    Background::hold_all(all.iter().map(|it| &**it));
+    let waited = begun.elapsed();
+    assert!((TO_OPEN..2 * TO_OPEN).contains(&waited), "{waited:?}");
+    drop(go_on);
+    for background in &all {
+        background.release();
+        // The thread ends by itself, and `stop` does not wait for one that is slow to open.
+        let begun = Instant::now();
+        while background.has_thread() {
+            assert!(begun.elapsed() < LONGEST, "it takes too long");
+            std::thread::yield_now();
+        }
+    }
+}
+
 /// An automatic extension of the application waits for a lock that the closing thread has.
 #[test]
 fn no_close_and_no_checkpoint_wait_for_ever_for_a_thread_that_opens() {
@@ -175,7 +211,7 @@ fn no_close_and_no_checkpoint_wait_for_ever_for_a_thread_that_opens() {
     };
     assert!(background.leave(long(1), slow));
     let begun = Instant::now();
-    background.hold();
+    hold(&background);
     background.release();
     assert!(!background.stop());
     assert!(!background.stop());
@@ -200,7 +236,7 @@ fn writers_wait_for_the_pass_that_is_to_catch_up() {
     assert!(background.leave(long(1), || serving(&background, || Ok(()))));
     assert!(background.await_idle(LONGEST));
     assert!(!background.writers_wait());
-    background.hold();
+    hold(&background);
     let longer = Fill {
         frames: 1_375,
         copied: 1_250,

@@ -79,6 +79,7 @@ pub unsafe fn open(
             paths: Paths::of(path),
             read_only: opened_as & ffi::SQLITE_OPEN_READONLY != 0,
             takes_no_lock: settings::is_set(&uri, "immutable") || settings::is_set(&uri, "nolock"),
+            may_only_read_index: settings::is_set(&uri, "readonly_shm"),
             wanted: settings::wanted_mode(&uri),
             wanted_by_uri: settings::mode_of_uri(&uri),
             upgrade_by_uri: settings::upgrade_of_uri(&uri),

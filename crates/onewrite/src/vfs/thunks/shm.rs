@@ -27,7 +27,7 @@ pub unsafe extern "C" fn db_shm_map(
     unsafe {
         let database = database(file);
         let inner = &database.inner;
-        if region == 0 && inner.index().is_none() {
+        if region == 0 && inner.index().is_none() && !database.may_only_read_index {
             make_index(database);
         }
         let code = (inner.methods().xShmMap)(inner.file(), region, size, extend, out);
