@@ -400,8 +400,8 @@ impl Db {
     }
 
     /// Does what can be refused before anything is written: the header, the place of the commit
-    /// record, slots. Optional; nothing may change between this and [`Db::commit`]. Only
-    /// [`Db::write`] finds a full disk.
+    /// record, slots. Optional; a change after this makes it necessary again, and [`Db::commit`] does it.
+    /// Only [`Db::write`] finds a full disk.
     pub fn prepare(&mut self) -> Result<()> {
         self.core.prepare()
     }

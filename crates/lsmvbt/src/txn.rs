@@ -176,6 +176,8 @@ impl Core {
         txn.broken = txn.broken.filter(|open| number >= *open);
         let undone = txn.savepoints.split_off(number);
         let ops = undone.first().map_or(0, |s| s.ops);
+        // Pages of its lists that were taken after the savepoint go with the others.
+        txn.forget_record();
         for savepoint in undone.into_iter().rev() {
             for (page, before) in savepoint.before {
                 self.restore(page, before)?;
@@ -184,7 +186,6 @@ impl Core {
         self.undo_ops(ops)?;
         self.protect_slots();
         let txn = self.txn()?;
-        txn.record = None;
         txn.savepoints.push(Savepoint {
             ops,
             ..Savepoint::default()
@@ -248,6 +249,8 @@ impl Core {
         let keep = limit / 2;
         let carrier = self.unflushed.carrier();
         let txn = self.txn()?;
+        // One of these may be the page that was to carry the record.
+        txn.forget_record();
         // Never the carrier (MV22).
         let mut pages: Vec<u32> = txn
             .dirty
