@@ -303,6 +303,9 @@ pub trait Connection: Send {
     /// Ends reading.
     fn end_read(&mut self);
 
+    /// Called after each call of the C part: gives back what no transaction uses any more.
+    fn let_go(&mut self) {}
+
     /// The number of open savepoints.
     fn savepoints(&self) -> usize;
 

@@ -407,7 +407,6 @@ impl Connection for Session {
         if snapshot.is_some() {
             self.snapshot = snapshot;
         }
-        let _ = self.db.release_dropped();
         Ok(())
     }
 
@@ -425,6 +424,9 @@ impl Connection for Session {
 
     fn end_read(&mut self) {
         self.snapshot = None;
+    }
+
+    fn let_go(&mut self) {
         // The next call, or the end of the process, releases the rest.
         let _ = self.db.release_dropped();
     }

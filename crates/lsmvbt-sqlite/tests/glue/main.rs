@@ -9,6 +9,7 @@ mod connections;
 mod differential;
 mod full;
 mod header;
+mod held;
 mod history;
 mod messages;
 mod model;
