@@ -369,6 +369,9 @@ pub trait Connection: Send {
         ))
     }
 
+    /// After [`Error::InTheWay`]: its next steps do what can be done at once.
+    fn vacuum_waits_no_longer(&mut self) {}
+
     /// The number of pages in the file that are free.
     ///
     /// # Errors

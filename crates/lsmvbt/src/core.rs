@@ -184,6 +184,9 @@ pub(crate) struct Core {
     pub(crate) generation: u64,
     pub(crate) since_pass: u32,
     pub(crate) dead_pages: HashSet<u32>,
+    /// The number by which it asks for its turn, and whether it has: see [`crate::turns`].
+    pub(crate) number: u64,
+    pub(crate) is_waiting: bool,
     /// A search has passed a router that was equal to the sought key.
     pub(crate) equal_router: bool,
     /// The overflow chain that was last read or changed in part.

@@ -16,7 +16,19 @@ impl Core {
         if self.txn.is_some() {
             return Err(Error::Transaction("a write transaction is open already"));
         }
-        self.lock_write()?;
+        match self.lock_write() {
+            Ok(()) => self.begin_in_turn(from),
+            Err(Error::Busy) => {
+                // A hint, so that it fails is no error.
+                let _ = self.waits_for_its_turn();
+                Err(Error::Busy)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn begin_in_turn(&mut self, from: Option<u64>) -> Result<u64> {
+        let _ = self.has_its_turn();
         let begun = self.begin_locked(from);
         if begun.is_err() {
             self.txn = None;

@@ -5,7 +5,7 @@ use lsmvbt_sqlite::sqlite::Connection;
 
 use crate::support::{Setup, one, run};
 
-/// What an idle connection has run last, while another one is writing, and whether it was refused.
+/// Statements that an idle connection runs while another one is writing, and whether each is refused.
 const LAST: [(&str, bool); 14] = [
     ("INSERT INTO t VALUES (3, 1)", true),
     ("BEGIN IMMEDIATE", true),

@@ -20,5 +20,6 @@ mod read_only;
 mod refused;
 mod serialize;
 mod support;
+mod turns;
 mod upkeep;
 mod vacuum;
