@@ -102,9 +102,12 @@ int lsmvbt_pragma(EngineDb*, const char *name, const char *value, char **answer)
 
 /* VACUUM, outside of a transaction: begins, for all pages (0) or so many at most. Then each call is a
 ** step: SQLITE_DONE after the last one. After SQLITE_BUSY the same step can be tried again. With
-** SQLITE_ERROR, and with SQLITE_BUSY next to a reader, it writes the reason; sqlite3_free() frees it. */
+** SQLITE_ERROR, and with SQLITE_BUSY next to a reader, it writes the reason; sqlite3_free() frees it.
+** After such a reason lsmvbt_vacuum_give_up() ends the wait for readers. The steps that follow give back
+** what is free at the end. The last one has the reason again. */
 void lsmvbt_vacuum_begin(EngineDb*, unsigned int pages);
 int lsmvbt_vacuum(EngineDb*, char **reason);
+void lsmvbt_vacuum_give_up(EngineDb*);
 /* Pages of the file that are free. */
 unsigned int lsmvbt_free_pages(EngineDb*);
 /* In a write transaction: pages by which the file could be shorter. */

@@ -13,27 +13,33 @@ static int glueInterrupted(sqlite3 *db){
 }
 
 /* Takes all steps of a vacuum; nPage is 0, or the most pages to remove. Whatever ends it, the steps that
-** it has taken stay. Each step that another connection keeps waiting may wait as long as the busy
-** handler says. So the count of its calls begins again after each step, but not while a reader is in
-** the way: then the steps come back to the same place. pzReason is for sqlite3_free(). */
+** it has taken stay. A step that has to wait for another connection, a writer or a reader, is tried again
+** as long as the busy handler says. The count of its calls begins again after each step: the next one is
+** further. A part of a vacuum waits for no reader, as the next part comes. Where the busy handler gives up
+** for a reader, what is free at the end goes, and nothing waits any more. pzReason is for sqlite3_free(). */
 static int glueVacuumSteps(Btree *p, u32 nPage, char **pzReason){
   sqlite3 *db = p->db;
-  int isForReader = 0;
+  int hasGivenUp = 0;
   int rc;
   lsmvbt_vacuum_begin(GLUE(p)->pEngine, nPage);
   db->busyHandler.nBusy = 0;
   do{
+    int isForReader;
     sqlite3_free(*pzReason);
     *pzReason = 0;
     if( glueInterrupted(db) ) return SQLITE_INTERRUPT;
     rc = lsmvbt_vacuum(GLUE(p)->pEngine, pzReason);
-    if( *pzReason ){
-      /* A part of a vacuum waits for no reader: the next one comes. */
-      if( nPage ) break;
-      isForReader = 1;
+    isForReader = *pzReason!=0;
+    if( rc==SQLITE_OK ){
+      db->busyHandler.nBusy = 0;
+    }else if( (rc&0xFF)!=SQLITE_BUSY || hasGivenUp || (isForReader && nPage) ){
+      break;
+    }else if( !btreeInvokeBusyHandler(p->pBt) ){
+      if( !isForReader ) break;
+      hasGivenUp = 1;
+      lsmvbt_vacuum_give_up(GLUE(p)->pEngine);
     }
-    if( rc==SQLITE_OK && !isForReader ) db->busyHandler.nBusy = 0;
-  }while( rc==SQLITE_OK || ((rc&0xFF)==SQLITE_BUSY && btreeInvokeBusyHandler(p->pBt)) );
+  }while( 1 );
   return rc==SQLITE_DONE ? SQLITE_OK : rc;
 }
 

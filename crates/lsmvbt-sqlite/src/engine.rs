@@ -303,6 +303,9 @@ pub trait Connection: Send {
     /// Ends reading.
     fn end_read(&mut self);
 
+    /// Called after each call of the C part: gives back what no transaction uses any more.
+    fn let_go(&mut self) {}
+
     /// The number of open savepoints.
     fn savepoints(&self) -> usize;
 
@@ -365,6 +368,9 @@ pub trait Connection: Send {
                 .to_owned(),
         ))
     }
+
+    /// After [`Error::InTheWay`]: its next steps do what can be done at once.
+    fn vacuum_waits_no_longer(&mut self) {}
 
     /// The number of pages in the file that are free.
     ///

@@ -402,12 +402,10 @@ impl Connection for Session {
         self.seen = Some(version);
         self.view = version;
         // No snapshot has two reasons. Either nothing was changed, and the old snapshot shows the
-        // same. Or no mark was available, and statements that go on have none until they end. The
-        // commit stands in any case, so no later error is its error.
+        // same. Or no mark was available, and statements that go on have none until they end.
         if snapshot.is_some() {
             self.snapshot = snapshot;
         }
-        let _ = self.db.release_dropped();
         Ok(())
     }
 
@@ -425,6 +423,10 @@ impl Connection for Session {
 
     fn end_read(&mut self) {
         self.snapshot = None;
+        self.let_go();
+    }
+
+    fn let_go(&mut self) {
         // The next call, or the end of the process, releases the rest.
         let _ = self.db.release_dropped();
     }
@@ -463,6 +465,10 @@ impl Connection for Session {
 
     fn vacuum(&mut self) -> Result<bool> {
         self.vacuum_in_place()
+    }
+
+    fn vacuum_waits_no_longer(&mut self) {
+        self.vacuuming.give_up();
     }
 
     fn free_pages(&mut self) -> Result<u32> {

@@ -213,14 +213,22 @@ impl Core {
         let Some((carrier, size)) = best else {
             return Err(Error::Transaction("no page can carry the commit record"));
         };
-        let mut lists = Vec::new();
-        if (entries - 1) * 8 > CAPACITY - size {
-            for _ in 0..(entries - 1).div_ceil(LIST_ENTRIES) {
-                lists.push(self.allocate_list_page()?);
-            }
-        }
+        let lists = match (entries - 1) * 8 > CAPACITY - size {
+            true => self.list_pages((entries - 1).div_ceil(LIST_ENTRIES))?,
+            false => Vec::new(),
+        };
         self.txn()?.record = Some((carrier, lists));
         Ok(())
+    }
+
+    /// So many pages for a record, first those of an earlier one that is not used.
+    fn list_pages(&mut self, count: usize) -> Result<Vec<u32>> {
+        while self.txn()?.spare_lists.len() < count {
+            let page = self.allocate_list_page()?;
+            self.txn()?.spare_lists.push(page);
+        }
+        let spare = &mut self.txn()?.spare_lists;
+        Ok(spare.split_off(spare.len() - count))
     }
 
     /// A page outside of all trees, which dies with the transaction.
@@ -382,6 +390,11 @@ impl Core {
         flush: bool,
     ) -> std::result::Result<Written, Failed> {
         let mut images = self.images().map_err(Failed::Before)?;
+        if images.iter().all(|(page, _)| *page != carrier) {
+            // A crash would take such a commit back.
+            let error = Error::Transaction("no page can carry the commit record");
+            return Err(Failed::Before(error));
+        }
         let stamp = self.stamp()?;
         // The record names all that is not durable (MV1, MV20), by checksum (MV2).
         let mut crcs = self.unflushed.pages().clone();
@@ -526,6 +539,7 @@ impl Core {
         for page in &txn.freed {
             self.cache.remove(*page);
         }
+        let lists = lists.into_iter().chain(txn.spare_lists);
         let freed: Vec<u32> = txn.freed.into_iter().chain(lists).collect();
         self.space.keep_back(version, freed);
         if written.flushed {

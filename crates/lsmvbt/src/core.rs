@@ -95,8 +95,10 @@ pub(crate) struct Txn {
     /// The oldest version of the history that it keeps, once requested.
     pub(crate) kept_since: Option<u64>,
     /// The page that will carry the commit record, and pages for the part that does not fit there;
-    /// once prepared.
+    /// once prepared, and until the next change.
     pub(crate) record: Option<(u32, Vec<u32>)>,
+    /// Pages that were taken for a record, and that the one of now does not need.
+    pub(crate) spare_lists: Vec<u32>,
     /// Once it is written: only its publication is missing.
     pub(crate) written: Option<Written>,
     /// The number of own pages from which it looks for space before the file grows.
@@ -128,12 +130,21 @@ impl Txn {
             keep: None,
             kept_since: None,
             record: None,
+            spare_lists: Vec::new(),
             written: None,
             look_for_space_at: 0,
             touched: 0,
             broken: None,
             rounds: None,
             born_unflushed: false,
+        }
+    }
+
+    /// The place of the commit record must be chosen again. The next change may write or free the page that
+    /// was to carry it, and the record has other pages then.
+    pub(crate) fn forget_record(&mut self) {
+        if let Some((_, lists)) = self.record.take() {
+            self.spare_lists.extend(lists);
         }
     }
 }
@@ -173,6 +184,9 @@ pub(crate) struct Core {
     pub(crate) generation: u64,
     pub(crate) since_pass: u32,
     pub(crate) dead_pages: HashSet<u32>,
+    /// The number by which it asks for its turn, and whether it has: see [`crate::turns`].
+    pub(crate) number: u64,
+    pub(crate) is_waiting: bool,
     /// A search has passed a router that was equal to the sought key.
     pub(crate) equal_router: bool,
     /// The overflow chain that was last read or changed in part.
@@ -399,6 +413,7 @@ impl Core {
     fn remember(&mut self, page: u32) -> Result<()> {
         let txn = self.txn()?;
         txn.touched += 1;
+        txn.forget_record();
         let known = txn
             .savepoints
             .last()
@@ -508,10 +523,12 @@ impl Core {
             match op {
                 AllocOp::Took(p) => {
                     txn.own.remove(&p);
+                    txn.spare_lists.retain(|list| *list != p);
                     self.space.map.insert(p);
                 }
                 AllocOp::Grew(hwm, p) => {
                     txn.own.remove(&p);
+                    txn.spare_lists.retain(|list| *list != p);
                     self.space.map.truncate(hwm);
                 }
                 AllocOp::FreedOwn(p) => {

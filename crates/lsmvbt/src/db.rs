@@ -400,8 +400,8 @@ impl Db {
     }
 
     /// Does what can be refused before anything is written: the header, the place of the commit
-    /// record, slots. Optional; nothing may change between this and [`Db::commit`]. Only
-    /// [`Db::write`] finds a full disk.
+    /// record, slots. Optional; a change after this makes it necessary again, and [`Db::commit`] does it.
+    /// Only [`Db::write`] finds a full disk.
     pub fn prepare(&mut self) -> Result<()> {
         self.core.prepare()
     }
@@ -519,6 +519,7 @@ impl Db {
             if let Some(done) = self.core.vacuum_step(&mut vacuum)? {
                 return Ok(done);
             }
+            self.let_others_write()?;
         }
     }
 
@@ -530,6 +531,12 @@ impl Db {
     /// `Busy` if another handle is writing: call it again. After other errors a new vacuum can begin.
     pub fn vacuum_step(&mut self, vacuum: &mut Vacuum) -> Result<Option<Vacuumed>> {
         self.core.vacuum_step(vacuum)
+    }
+
+    /// Between two steps of a vacuum: waits until other handles that were refused meanwhile have begun to
+    /// write, 120 ms at most. Returns at once if nobody was.
+    pub fn let_others_write(&self) -> Result<()> {
+        self.core.let_others_write()
     }
 
     /// Pages by which [`Db::vacuum_part`] could make the file shorter, as far as

@@ -63,6 +63,7 @@ mod space;
 mod storage;
 mod time;
 mod tree;
+mod turns;
 mod txn;
 mod types;
 mod unflushed;

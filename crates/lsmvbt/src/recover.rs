@@ -99,6 +99,8 @@ impl Core {
             changes: Default::default(),
             generation: 0,
             since_pass: 0,
+            number: crate::turns::number_of_handle(),
+            is_waiting: false,
             dead_pages: Default::default(),
             equal_router: false,
             walked: Default::default(),
@@ -190,6 +192,9 @@ impl Core {
             self.store(word, 0)?;
         }
         self.declare_lost(0, 0)?;
+        for i in 0..shared::WAITERS {
+            self.store(shared::WAITING + i, 0)?;
+        }
         for i in 0..READERS {
             self.store(shared::MARK_LOW + i, 0)?;
             self.store(shared::MARK_HIGH + i, 0)?;

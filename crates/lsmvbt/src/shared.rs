@@ -26,6 +26,7 @@
 //! | 33 | commits of `double` since the size of its slots was last considered |
 //! | 34 | pages of a slot that the largest of these took |
 //! | 35 | 1 if a walk has freed pages, until a header has them in its free map: see [`crate::heal`] |
+//! | 36-43 | numbers of handles that were refused the writer's lock; 0: none, see [`crate::turns`] |
 //! | 64-511 | free bitmap, a bit a page: includes pages freed since the newest durable commit, so use it after a flush |
 //! | 512-2559 | ring of pages written, for other handles' caches |
 //! | 2560- | free bitmap of page 28672 on |
@@ -63,6 +64,9 @@ pub(crate) const ONLY_READ: usize = 32;
 pub(crate) const SLOT_COMMITS: usize = 33;
 pub(crate) const SLOT_LARGEST: usize = 34;
 pub(crate) const FREED: usize = 35;
+/// The first of these words, and their number.
+pub(crate) const WAITING: usize = 36;
+pub(crate) const WAITERS: usize = 8;
 /// The start of the free bitmap, its first words, and the place where it goes on.
 const FREE: usize = 64;
 const FREE_WORDS: usize = 448;

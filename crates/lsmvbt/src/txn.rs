@@ -16,7 +16,19 @@ impl Core {
         if self.txn.is_some() {
             return Err(Error::Transaction("a write transaction is open already"));
         }
-        self.lock_write()?;
+        match self.lock_write() {
+            Ok(()) => self.begin_in_turn(from),
+            Err(Error::Busy) => {
+                // A hint, so that it fails is no error.
+                let _ = self.waits_for_its_turn();
+                Err(Error::Busy)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn begin_in_turn(&mut self, from: Option<u64>) -> Result<u64> {
+        let _ = self.has_its_turn();
         let begun = self.begin_locked(from);
         if begun.is_err() {
             self.txn = None;
@@ -176,6 +188,8 @@ impl Core {
         txn.broken = txn.broken.filter(|open| number >= *open);
         let undone = txn.savepoints.split_off(number);
         let ops = undone.first().map_or(0, |s| s.ops);
+        // Pages of its lists that were taken after the savepoint go with the others.
+        txn.forget_record();
         for savepoint in undone.into_iter().rev() {
             for (page, before) in savepoint.before {
                 self.restore(page, before)?;
@@ -184,7 +198,6 @@ impl Core {
         self.undo_ops(ops)?;
         self.protect_slots();
         let txn = self.txn()?;
-        txn.record = None;
         txn.savepoints.push(Savepoint {
             ops,
             ..Savepoint::default()
@@ -248,6 +261,8 @@ impl Core {
         let keep = limit / 2;
         let carrier = self.unflushed.carrier();
         let txn = self.txn()?;
+        // One of these may be the page that was to carry the record.
+        txn.forget_record();
         // Never the carrier (MV22).
         let mut pages: Vec<u32> = txn
             .dirty

@@ -57,6 +57,9 @@ pub struct Vacuum {
     /// With `double`, what stands behind the slots moves to the place that small ones have left.
     second: bool,
     held: Option<Held>,
+    /// Whether it waits for readers, and the version of the one that it waits for.
+    is_patient: bool,
+    reader: Option<Version>,
     /// The disk is full. The pages that are free by then are given back first.
     failed: Option<Error>,
 }
@@ -114,6 +117,8 @@ impl Vacuum {
             few: false,
             second: false,
             held: None,
+            is_patient: false,
+            reader: None,
             failed: None,
         }
     }
@@ -124,6 +129,47 @@ impl Vacuum {
         Vacuum {
             most: Some(pages),
             ..Vacuum::all()
+        }
+    }
+
+    /// Waits for readers. While one keeps earlier versions, a step that cannot go on is `Busy`, and
+    /// [`Vacuum::reader`] tells its version. The vacuum stays where it is.
+    #[must_use]
+    pub fn patient(self) -> Vacuum {
+        Vacuum {
+            is_patient: true,
+            ..self
+        }
+    }
+
+    /// The version that a reader keeps for which the last step has waited.
+    #[must_use]
+    pub fn reader(&self) -> Option<Version> {
+        self.reader
+    }
+
+    /// Waits for readers no longer: the next steps give back what is free at the end of the file.
+    pub fn give_up(&mut self) {
+        if let Some(version) = self.reader.take() {
+            self.is_held(Held::Reader(version));
+        }
+    }
+
+    fn is_held(&mut self, held: Held) {
+        (self.held, self.phase) = (Some(held), Phase::Cut);
+    }
+
+    /// Somebody keeps earlier versions.
+    fn held_by(&mut self, held: Held) -> Result<()> {
+        match held {
+            Held::Reader(version) if self.is_patient => {
+                self.reader = Some(version);
+                Err(Error::Busy)
+            }
+            _ => {
+                self.is_held(held);
+                Ok(())
+            }
         }
     }
 
@@ -160,6 +206,7 @@ impl Core {
 
     /// The next step of a vacuum. Its result after the last one.
     pub(crate) fn vacuum_step(&mut self, vacuum: &mut Vacuum) -> Result<Option<Vacuumed>> {
+        vacuum.reader = None;
         let can_do_less = !matches!(vacuum.phase, Phase::Begin | Phase::Cut | Phase::Over);
         match self.vacuum_by(vacuum) {
             Err(e) if e.is_full() && can_do_less => vacuum.without_room(e),
@@ -199,7 +246,7 @@ impl Core {
                 let few = vacuum.few;
                 let packed = self.step(|core| core.vacuum_some(run, few, |_| Sweep::fuller()))?;
                 match packed {
-                    Err(held) => (vacuum.held, vacuum.phase) = (Some(held), Phase::Cut),
+                    Err(held) => return vacuum.held_by(held),
                     // First fewer pages, then nearer ones: what is written again last stays.
                     Ok(pages) if run.is_over(pages) => vacuum.phase = Phase::Move(Run::default()),
                     Ok(_) => {}
@@ -210,7 +257,7 @@ impl Core {
                 let sweep = |core: &Core| core.sweep_to_end(end);
                 let moved = self.step(|core| core.vacuum_some(run, few, sweep))?;
                 match moved {
-                    Err(held) => (vacuum.held, vacuum.phase) = (Some(held), Phase::Cut),
+                    Err(held) => return vacuum.held_by(held),
                     Ok(pages) if run.is_over(pages) => vacuum.phase = Phase::Settle,
                     Ok(_) => {}
                 }
@@ -234,15 +281,19 @@ impl Core {
             // A power cut could bring the old pages back, so nothing would be collected.
             self.flush()?;
         }
-        let (held, pages) = self.step(|core| Ok((core.held()?, core.space.map.hwm)))?;
+        let (held, pages) = self.step(|core| {
+            core.forget_waiting()?;
+            Ok((core.held()?, core.space.map.hwm))
+        })?;
         vacuum.before = pages;
         vacuum.end = vacuum.most.map_or(0, |most| pages.saturating_sub(most));
-        vacuum.phase = match (held, vacuum.most) {
-            (Some(_), _) => Phase::Cut,
-            (None, None) => Phase::Walk((pages / LOOKS + 1) * MOST_WALKS),
-            (None, Some(_)) => Phase::Collect,
+        if let Some(held) = held {
+            return vacuum.held_by(held);
+        }
+        vacuum.phase = match vacuum.most {
+            None => Phase::Walk((pages / LOOKS + 1) * MOST_WALKS),
+            Some(_) => Phase::Collect,
         };
-        vacuum.held = held;
         Ok(())
     }
 

@@ -91,14 +91,19 @@ impl Handle {
         }
     }
 
-    /// Runs `work`, and turns errors and panics into result codes.
+    /// Runs `work`, and turns errors and panics into result codes. All calls of the C part come here. So
+    /// after each of them, whatever has failed, the connection holds no version that it does not read.
     pub(super) fn run(&self, work: impl FnOnce(&mut Inner) -> Result<c_int>) -> c_int {
         let result = catch_unwind(AssertUnwindSafe(|| {
             let Ok(mut inner) = self.inner.try_borrow_mut() else {
                 sqlite::log(code::MISUSE, "called from within its own call");
                 return code::MISUSE;
             };
-            work(&mut inner).unwrap_or_else(|error| inner.code_of(&error))
+            let code = work(&mut inner).unwrap_or_else(|error| inner.code_of(&error));
+            if let Some(connection) = inner.connection() {
+                connection.let_go();
+            }
+            code
         }));
         result.unwrap_or(code::INTERNAL)
     }
@@ -159,7 +164,12 @@ impl Inner {
         }
         connection.begin_write()?;
         // SQLite's savepoint -1, the transaction's own beginning.
-        connection.savepoint()
+        let begun = connection.savepoint();
+        if begun.is_err() {
+            // SQLite will not: for it no transaction has begun.
+            let _ = connection.rollback();
+        }
+        begun
     }
 
     fn open(&mut self, place: Place) -> Result<()> {

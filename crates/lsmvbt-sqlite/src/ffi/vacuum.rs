@@ -44,6 +44,19 @@ unsafe extern "C" fn lsmvbt_vacuum(db: *mut Handle, reason: *mut *mut c_char) ->
     }
 }
 
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_vacuum_give_up(db: *mut Handle) {
+    // SAFETY: a connection.
+    unsafe {
+        doing(db, |inner| {
+            if let Some(connection) = inner.connection() {
+                connection.vacuum_waits_no_longer();
+            }
+            Ok(())
+        });
+    }
+}
+
 /// Hands the reason for `code` to the C part.
 ///
 /// # Safety

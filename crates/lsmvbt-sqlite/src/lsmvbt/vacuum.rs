@@ -18,6 +18,12 @@ impl Vacuuming {
     pub(super) fn new(pages: Option<u32>) -> Self {
         Self { pages, state: None }
     }
+
+    pub(super) fn give_up(&mut self) {
+        if let Some(vacuum) = &mut self.state {
+            vacuum.give_up();
+        }
+    }
 }
 
 impl Session {
@@ -27,8 +33,16 @@ impl Session {
             return Err(Error::ReadOnly);
         }
         let Vacuuming { pages, state } = &mut self.vacuuming;
-        let vacuum = state.get_or_insert_with(|| pages.map_or_else(Vacuum::all, Vacuum::part));
+        if state.is_some() {
+            self.db.let_others_write().map_err(error)?;
+        }
+        let all = || Vacuum::all().patient();
+        let vacuum = state.get_or_insert_with(|| pages.map_or_else(all, Vacuum::part));
         let step = self.db.vacuum_step(vacuum);
+        if let (Err(lsmvbt::Error::Busy), Some(version)) = (&step, vacuum.reader()) {
+            // A reader ends some time; the busy handler waits for it.
+            return Err(Error::InTheWay(way_out(Held::Reader(version))));
+        }
         if !matches!(step, Ok(None) | Err(lsmvbt::Error::Busy)) {
             *state = None;
         }
@@ -37,7 +51,6 @@ impl Session {
         };
         match done.held {
             None => Ok(true),
-            // A reader ends some time; the busy handler waits for it.
             Some(held @ Held::Reader(_)) => Err(Error::InTheWay(way_out(held))),
             Some(held @ Held::History) => Err(Error::Refused(way_out(held))),
         }

@@ -28,6 +28,7 @@ mod model;
 mod pages;
 mod parts;
 mod pins;
+mod prepared;
 mod processes;
 mod random;
 mod remains;
