@@ -165,9 +165,14 @@ impl fmt::Display for Error {
 impl Error {
     /// True if the storage has no space left, or a quota leaves none.
     pub(crate) fn is_full(&self) -> bool {
-        let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
-        matches!(self, Error::Io { source, .. } if full.contains(&source.kind()))
+        matches!(self, Error::Io { source, .. } if is_full(source))
     }
+}
+
+/// True if the storage has no space left, or a quota leaves none.
+pub(crate) fn is_full(source: &io::Error) -> bool {
+    let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+    full.contains(&source.kind())
 }
 
 impl std::error::Error for Error {

@@ -204,6 +204,7 @@ impl FreeMap {
 
     /// Lowers the high-water mark to `hwm`; pages above it are neither free nor in use.
     pub(crate) fn truncate(&mut self, hwm: u32) {
+        debug_assert!(hwm <= self.hwm, "{hwm} is behind the end, {}", self.hwm);
         for p in hwm..self.hwm {
             self.remove(p);
         }

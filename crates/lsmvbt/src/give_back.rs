@@ -37,7 +37,8 @@ impl Core {
         self.now_durable(base)?;
         self.release_quarantine()?;
         self.lower_slots(end)?;
-        let end = end.max(self.space.map.used_end());
+        // Since a part chose its end, others may have made the file shorter than that.
+        let end = end.max(self.space.map.used_end()).min(self.space.map.hwm);
         // After a recovery only pages behind the end of the free map may go. The record of the newest
         // commit may name them, so it must not be needed any more.
         let is_needed = self.header.floor < self.newest_over()?;

@@ -20,7 +20,7 @@
 use crate::commit::LIST_ENTRIES;
 use crate::core::Core;
 use crate::double::{SLOT_PAGES, size_for, slot_head};
-use crate::error::Result;
+use crate::error::{Error, Result, is_full};
 use crate::freemap::FreeMap;
 use crate::marks::Flushed;
 use crate::page::{self, Image, Node, PageType, Stamp};
@@ -230,9 +230,10 @@ impl Core {
             free.hwm = free.hwm.max(self.pages_of_file()?);
             let large = size_for(images.min(ROUND) as u32 + 1);
             let slots = match self.reserve_in(&free, large) {
-                Err(e) if e.is_full() => self.reserve_in(&free, SLOT_PAGES)?,
-                slots => slots?,
+                Err(e) if e.is_full() => self.reserve_in(&free, SLOT_PAGES),
+                slots => slots,
             };
+            let slots = slots.map_err(explain_full)?;
             (header.slot_start, header.slot_pages) = (slots.start(), slots.pages());
         }
         self.write_header(header, None)?;
@@ -283,6 +284,18 @@ impl Core {
             self.write_in_place(&images)?;
         }
         Ok(())
+    }
+}
+
+/// A full disk leaves no room for the slots. Without them a torn write would lose pages, so the database
+/// is not opened. Nothing that recovery needs was written.
+fn explain_full(error: Error) -> Error {
+    match error {
+        Error::Io { source, .. } if is_full(&source) => Error::Io {
+            what: "recovery needs 128 KiB for its slots, and nothing is lost yet: free space on the disk and open the database again",
+            source,
+        },
+        other => other,
     }
 }
 
@@ -337,6 +350,50 @@ mod tests {
             core.write_slot(0, &all).unwrap();
             let found = core.read_slot(0, 0).unwrap();
             assert_eq!(found.is_some(), is_whole, "{numbers:?}");
+        }
+    }
+
+    /// A broken transaction of `Trust`, opened with `Double` on a full disk: it is refused until there is
+    /// space, and nothing is lost.
+    #[test]
+    fn a_recovery_that_finds_no_room_for_slots_says_so_and_loses_nothing() {
+        let file = MemoryFile::new();
+        let open = |torn| {
+            let cache_pages = 16;
+            let options = Options {
+                torn,
+                cache_pages,
+                ..Options::default()
+            };
+            Db::open(file.storage(), options)
+        };
+        let mut db = open(Torn::Trust).unwrap();
+        db.begin_write().unwrap();
+        let tree = db.create_tree(TreeKind::Integer).unwrap();
+        for key in 0..400 {
+            db.put_integer(tree, key, &[1; 500]).unwrap();
+        }
+        db.commit(Durability::Flush).unwrap();
+        db.begin_write().unwrap();
+        for key in 0..400 {
+            db.put_integer(tree, key, &[2; 500]).unwrap();
+        }
+        assert!(db.stats().spilled > 0);
+        file.kill_all();
+        std::mem::forget(db);
+        file.limit(Some(file.bytes().len() as u64));
+        for _ in 0..3 {
+            let refused = open(Torn::Double).err().unwrap();
+            assert!(refused.is_full(), "{refused}");
+            assert!(refused.to_string().contains("128 KiB"), "{refused}");
+        }
+        file.limit(None);
+        let mut db = open(Torn::Double).unwrap();
+        assert_eq!(db.check().unwrap(), Vec::<String>::new());
+        let view = db.snapshot().unwrap();
+        for key in 0..400 {
+            let found = db.get_integer(view.version(), tree, key).unwrap();
+            assert_eq!(found, Some(vec![1; 500]));
         }
     }
 

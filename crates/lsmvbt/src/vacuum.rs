@@ -40,8 +40,8 @@ const SPARE: u32 = 32;
 const SPARE_AT_LEAST: u32 = 8;
 /// Sweeps of each kind, each of which leaves less to do. Others may write meanwhile.
 const MOST_SWEEPS: u32 = 64;
-/// Steps of the walk, for each that would do if nobody wrote meanwhile.
-const MOST_WALKS: u32 = 4;
+/// Steps of the walk, and of collecting, for each that would do if nobody wrote meanwhile.
+const MOST_TIMES: u32 = 4;
 
 /// A vacuum that has begun: see [`crate::Db::vacuum_step`].
 #[derive(Debug)]
@@ -69,13 +69,27 @@ enum Phase {
     Begin,
     /// The walk may take so many steps.
     Walk(u32),
-    Collect,
+    Collect(Left),
     Pack(Run),
     Move(Run),
     /// Collects what has been moved last.
-    Settle,
+    Settle(Left),
     Cut,
     Over,
+}
+
+/// Steps that collecting may still take. The first one counts them. Others may leave garbage before
+/// each step, so that collecting would not end by itself.
+#[derive(Debug, Default)]
+struct Left(Option<u32>);
+
+impl Left {
+    /// Counts a step that has freed so many pages, and true if no step is to follow.
+    fn is_over(&mut self, freed: usize, at_first: u32) -> bool {
+        let left = self.0.unwrap_or(at_first).saturating_sub(1);
+        self.0 = Some(left);
+        freed == 0 || left == 0
+    }
 }
 
 /// Sweeps that follow each other until one finds nothing to do.
@@ -177,7 +191,7 @@ impl Vacuum {
     fn without_room(&mut self, error: Error) {
         let again = match self.second {
             true => Phase::Move(Run::default()),
-            false => Phase::Collect,
+            false => Phase::Collect(Left::default()),
         };
         if std::mem::replace(&mut self.few, true) {
             self.failed = Some(error);
@@ -231,11 +245,11 @@ impl Core {
                 let is_over = self.step(|core| core.walk_for_vacuum(LOOKS))?;
                 *left = left.saturating_sub(1);
                 if is_over || *left == 0 {
-                    vacuum.phase = Phase::Collect;
+                    vacuum.phase = Phase::Collect(Left::default());
                 }
             }
-            Phase::Collect => {
-                if self.step(Core::collect_some)? == 0 {
+            Phase::Collect(left) => {
+                if self.collect_step(left)? {
                     vacuum.phase = match vacuum.most {
                         None => Phase::Pack(Run::default()),
                         Some(_) => Phase::Move(Run::default()),
@@ -258,12 +272,14 @@ impl Core {
                 let moved = self.step(|core| core.vacuum_some(run, few, sweep))?;
                 match moved {
                     Err(held) => return vacuum.held_by(held),
-                    Ok(pages) if run.is_over(pages) => vacuum.phase = Phase::Settle,
+                    Ok(pages) if run.is_over(pages) => {
+                        vacuum.phase = Phase::Settle(Left::default())
+                    }
                     Ok(_) => {}
                 }
             }
-            Phase::Settle => {
-                if self.step(Core::collect_some)? == 0 {
+            Phase::Settle(left) => {
+                if self.collect_step(left)? {
                     vacuum.phase = Phase::Cut;
                 }
             }
@@ -291,8 +307,8 @@ impl Core {
             return vacuum.held_by(held);
         }
         vacuum.phase = match vacuum.most {
-            None => Phase::Walk((pages / LOOKS + 1) * MOST_WALKS),
-            Some(_) => Phase::Collect,
+            None => Phase::Walk((pages / LOOKS + 1) * MOST_TIMES),
+            Some(_) => Phase::Collect(Left::default()),
         };
         Ok(())
     }
@@ -358,6 +374,17 @@ impl Core {
     }
 
     // ---- garbage
+
+    /// A step that collects. True if none is to follow.
+    fn collect_step(&mut self, left: &mut Left) -> Result<bool> {
+        let (freed, enough) = self.step(|core| {
+            // A step frees `LOOKS` pages, changes `BATCH` nodes, or is the last one.
+            let nodes = u32::try_from(core.dead_pages.len()).unwrap_or(u32::MAX);
+            let steps = core.space.map.hwm / LOOKS + nodes / BATCH + 2;
+            Ok((core.collect_some()?, steps.saturating_mul(MOST_TIMES)))
+        })?;
+        Ok(left.is_over(freed, enough))
+    }
 
     /// Collects, and returns the number of pages that become free.
     fn collect_some(&mut self) -> Result<usize> {

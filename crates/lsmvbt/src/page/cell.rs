@@ -20,7 +20,8 @@ use crate::types::TreeKind;
 pub(crate) const MAX_LOCAL: usize = 880;
 /// The same for a row in the leaf of an integer tree, whose routers do not carry it: three fit.
 const MAX_LOCAL_ROW: usize = 1300;
-const MIN_LOCAL: usize = 64;
+/// The shortest beginning of a payload that has a chain.
+pub(crate) const MIN_LOCAL: usize = 64;
 
 /// The bytes of a payload that stay in the cell: all, or the rest after filling whole pages.
 /// `is_row`: it is of an integer tree.

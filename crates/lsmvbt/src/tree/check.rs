@@ -4,6 +4,7 @@ use foldhash::HashSet;
 
 use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::freemap::FreeMap;
 use crate::header::Marks;
 use crate::page::{Entry, NodeRef};
 use crate::shared::{CURRENT, DURABLE};
@@ -228,7 +229,8 @@ impl Core {
         let hwm = self.load(crate::shared::HWM)? as u32;
         let mut words = vec![0; (hwm as usize).div_ceil(64)];
         crate::shared::free_words(&*self.storage, &mut words)?;
-        let free_pages = words.iter().map(|word| word.count_ones()).sum();
+        // The last word may have bits of pages behind the end.
+        let free_pages = FreeMap::from_words(words, hwm).count();
         let marked_regions = match &self.header.marks {
             Marks::Some(set) => set.len() as u32,
             Marks::All => hwm.div_ceil(self.header.region),
@@ -245,5 +247,22 @@ impl Core {
             history_seconds: self.header.history_seconds,
             double: self.double,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::shared::{HWM, free_word};
+    use crate::{Db, MemoryFile, Options};
+
+    /// A handle that makes the file shorter may die after it has published the end.
+    #[test]
+    fn pages_behind_the_end_do_not_count_as_free() {
+        let mut db = Db::open(MemoryFile::new().storage(), Options::default()).unwrap();
+        let before = db.status().unwrap();
+        let last = db.core.load(HWM).unwrap() as usize / 64;
+        let word = db.core.load(free_word(last)).unwrap();
+        db.core.store(free_word(last), word | 1 << 63).unwrap();
+        assert_eq!(db.status().unwrap().free_pages, before.free_pages);
     }
 }

@@ -218,7 +218,7 @@ impl Core {
             return Ok((moved, true));
         }
         if own {
-            self.carry_owners(&node, q)?;
+            self.carry_owners(&node, &[q])?;
         }
         self.replace_root(tree, q, Ended::Replaced)?;
         self.retire(root)?;

@@ -224,7 +224,7 @@ impl Core {
         for child in run {
             let page = child.router.child;
             if self.txn()?.own.contains(&page) {
-                self.carry_owners(&child.node, pages[0])?;
+                self.carry_owners(&child.node, &pages)?;
             }
             self.retire(page)?;
         }

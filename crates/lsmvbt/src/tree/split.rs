@@ -10,8 +10,10 @@
 
 use crate::core::Core;
 use crate::error::Result;
-use crate::page::{CAPACITY, Ended, Entry, Node, NodeRef, PageType};
+use crate::page::cell::{self, MIN_LOCAL};
+use crate::page::{CAPACITY, Ended, Entry, Node, NodeRef, OVERFLOW_BYTES, PageType};
 use crate::tree::edit::{Path, owns};
+use crate::types::TreeKind;
 
 impl Core {
     /// Splits the node at `path[depth]`.
@@ -103,20 +105,31 @@ impl Core {
             pages.push(q);
         }
         if own {
-            self.carry_owners(node, pages[0])?;
+            self.carry_owners(node, &pages)?;
         }
         self.add_routers(path, depth, &pages, true)?;
         self.retire(page)
     }
 
     /// A page of this transaction dies at once, but dead entries in it may own pages of earlier
-    /// versions. They go on in the first new node, as far as they fit.
-    pub(crate) fn carry_owners(&mut self, node: &NodeRef, to: u32) -> Result<()> {
-        let soft = self.soft_limit();
-        let new = self.node_mut(to)?;
+    /// versions. They go on in the new nodes, without their payloads: no version sees them there. New
+    /// nodes leave their reserve free, if it is not needed for this.
+    pub(crate) fn carry_owners(&mut self, node: &NodeRef, to: &[u32]) -> Result<()> {
+        let is_row = node.tree_kind == Some(TreeKind::Integer);
+        let limits = [self.soft_limit(), CAPACITY];
         for e in node.entries().iter().filter(|e| owns(e)) {
-            if new.size() + node.cost(e) + 8 <= soft {
-                new.push_from(node, e);
+            let owner = without_payload(e, is_row);
+            let places = limits
+                .iter()
+                .flat_map(|limit| to.iter().map(move |page| (*limit, *page)));
+            for (limit, page) in places {
+                let new = self.node(page)?;
+                if new.size() + new.cost(&owner) <= limit {
+                    let local = [0; MIN_LOCAL];
+                    let (new, at) = (self.node_mut(page)?, new.len());
+                    new.insert(at, owner, &local[..usize::from(owner.local)]);
+                    break;
+                }
             }
         }
         Ok(())
@@ -186,17 +199,33 @@ impl Core {
                 .collect()
         };
         if own.contains(&page) {
-            self.carry_owners(node, pages[0])?;
+            self.carry_owners(node, &pages)?;
         }
-        // Few large entries may have made fewer than three parts.
         if own.contains(&sibling_page) {
-            self.carry_owners(&sibling, pages[pages.len() - 1])?;
+            pages.reverse();
+            self.carry_owners(&sibling, &pages)?;
+            pages.reverse();
         }
         self.end_entry(parent, next)?;
         self.add_routers(path, depth, &pages, true)?;
         self.retire(page)?;
         self.retire(sibling_page)?;
         Ok(true)
+    }
+}
+
+/// A dead entry that only owns its pages. One with a chain must have a payload that needs one.
+fn without_payload(e: &Entry, is_row: bool) -> Entry {
+    let total = match e.overflow {
+        0 => 0,
+        _ => MIN_LOCAL + OVERFLOW_BYTES,
+    };
+    Entry {
+        key: 0,
+        key_len: 0,
+        total: total as u32,
+        local: cell::local_len(total, is_row) as u16,
+        ..*e
     }
 }
 

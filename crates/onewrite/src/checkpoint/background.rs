@@ -369,7 +369,7 @@ impl Background {
         }
     }
 
-    /// See [`Background::hold`].
+    /// See [`Background::hold_all`].
     pub fn release(&self) {
         self.state().holds -= 1;
         self.changed.notify_all();
