@@ -16,10 +16,10 @@ static int glueInterrupted(sqlite3 *db){
 ** it has taken stay. A step that has to wait for another connection, a writer or a reader, is tried again
 ** as long as the busy handler says. The count of its calls begins again after each step: the next one is
 ** further. A part of a vacuum waits for no reader, as the next part comes. Where the busy handler gives up
-** for a reader, what is free at the end goes, and nothing waits any more. pzReason is for sqlite3_free(). */
+** for a reader, what is free at the end goes, which waits for writers alone. pzReason is for sqlite3_free(). */
 static int glueVacuumSteps(Btree *p, u32 nPage, char **pzReason){
   sqlite3 *db = p->db;
-  int hasGivenUp = 0;
+  char *zReader = 0;  /* why, once it has given up for a reader */
   int rc;
   lsmvbt_vacuum_begin(GLUE(p)->pEngine, nPage);
   db->busyHandler.nBusy = 0;
@@ -27,19 +27,30 @@ static int glueVacuumSteps(Btree *p, u32 nPage, char **pzReason){
     int isForReader;
     sqlite3_free(*pzReason);
     *pzReason = 0;
-    if( glueInterrupted(db) ) return SQLITE_INTERRUPT;
+    if( glueInterrupted(db) ){
+      rc = SQLITE_INTERRUPT;
+      break;
+    }
     rc = lsmvbt_vacuum(GLUE(p)->pEngine, pzReason);
     isForReader = *pzReason!=0;
     if( rc==SQLITE_OK ){
       db->busyHandler.nBusy = 0;
-    }else if( (rc&0xFF)!=SQLITE_BUSY || hasGivenUp || (isForReader && nPage) ){
+    }else if( (rc&0xFF)!=SQLITE_BUSY || (isForReader && (nPage || zReader)) ){
       break;
     }else if( !btreeInvokeBusyHandler(p->pBt) ){
       if( !isForReader ) break;
-      hasGivenUp = 1;
+      zReader = *pzReason;
+      *pzReason = 0;
+      db->busyHandler.nBusy = 0;
       lsmvbt_vacuum_give_up(GLUE(p)->pEngine);
     }
   }while( 1 );
+  if( (rc&0xFF)==SQLITE_BUSY && *pzReason==0 ){
+    /* A writer was in the way of the rest. */
+    *pzReason = zReader;
+  }else{
+    sqlite3_free(zReader);
+  }
   return rc==SQLITE_DONE ? SQLITE_OK : rc;
 }
 

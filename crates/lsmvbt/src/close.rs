@@ -36,6 +36,8 @@ impl Core {
 
     /// Ends what the handle has open: its transaction, its unflushed commits, its snapshots.
     fn end(&mut self) -> Result<()> {
+        // A hint, so that it fails is no error.
+        let _ = self.has_its_turn();
         let rolled_back = match self.txn {
             Some(_) => self.rollback(),
             None => Ok(()),

@@ -9,7 +9,7 @@
 //! other: then the last of them has its turn first. One that has died or given up costs one pause of
 //! [`LONGEST`], which clears its word. Releases before these words neither write nor read them.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
 use crate::core::Core;
@@ -21,12 +21,10 @@ use crate::storage::{Lock, LockMode};
 const LONGEST: Duration = Duration::from_millis(120);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
-static HANDLES: AtomicU32 = AtomicU32::new(0);
-
-/// The number of a new handle, which is that of no other one on this machine for a long time.
+/// The number of a new handle. No other one has it, also where several containers share the file.
 pub(crate) fn number_of_handle() -> u64 {
-    let handle = HANDLES.fetch_add(1, Ordering::Relaxed);
-    u64::from(std::process::id()) << 32 | u64::from(handle)
+    // The standard library seeds each of these at random.
+    RandomState::new().build_hasher().finish().max(1)
 }
 
 impl Core {
@@ -78,6 +76,10 @@ impl Core {
     /// Between two steps: waits until the handles that were refused have had the lock, and it is free again.
     /// Returns at once if there are none.
     pub(crate) fn let_others_write(&self) -> Result<()> {
+        if self.txn.is_some() {
+            // The look for a free lock would give the transaction's own back.
+            return Err(Error::Transaction("a write transaction is open already"));
+        }
         let mut waiting = self.others_waiting()?;
         if waiting.is_empty() {
             return Ok(());
@@ -141,6 +143,20 @@ mod tests {
             a.let_others_write().unwrap();
             assert_eq!(waiting(&a), 0, "{comes}");
         }
+    }
+
+    /// One that closes waits no longer.
+    #[test]
+    fn a_handle_that_closes_is_not_waited_for() {
+        let file = MemoryFile::new();
+        let (mut a, mut b) = (open(&file), open(&file));
+        a.begin_write().unwrap();
+        assert!(matches!(b.begin_write(), Err(Error::Busy)));
+        assert!(matches!(a.let_others_write(), Err(Error::Transaction(_))));
+        a.rollback().unwrap();
+        assert_eq!(a.core.others_waiting().unwrap().len(), 1);
+        b.close().unwrap();
+        assert!(a.core.others_waiting().unwrap().is_empty());
     }
 
     /// Nobody was kept waiting by a vacuum that has just begun.

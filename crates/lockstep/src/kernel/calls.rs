@@ -515,6 +515,7 @@ impl Kernel {
         if keeps_the_second_copy && range == (WRITER, WRITER + 1) {
             self.old_header = Some(self.in_index(inode, SECOND_COPY));
         }
+        self.recovers |= is_recovery(range);
     }
 
     fn about_to_unlock(&mut self, inode: Inode, range: (u64, u64), owner: Owner) {
@@ -525,7 +526,8 @@ impl Kernel {
             let last_frame: [u8; 4] = self.in_index(inode, LAST_FRAME);
             self.put_in_index(inode, BACKFILLED, last_frame);
         }
-        if self.mutant == Some(Mutant::SameEmptyHeader) && is_recovery(range) {
+        let has_recovered = is_recovery(range) && std::mem::take(&mut self.recovers);
+        if has_recovered && self.mutant == Some(Mutant::SameEmptyHeader) {
             self.forget_generation(inode);
         }
         if range == (WRITER, WRITER + 1)
@@ -562,7 +564,7 @@ impl Kernel {
     }
 }
 
-/// Whether a connection that locks these bytes recovers the wal-index.
+/// Whether a connection that locks these bytes exclusively recovers the wal-index.
 fn is_recovery(range: (u64, u64)) -> bool {
     range.0 <= RECOVER && RECOVER < range.1
 }

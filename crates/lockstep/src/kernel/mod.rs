@@ -73,6 +73,8 @@ pub struct Kernel {
     pub mutant: Option<Mutant>,
     /// The header of the wal-index when a writer began, for a mutant.
     pub old_header: Option<[u8; 48]>,
+    /// Whether a connection recovers the wal-index, for a mutant.
+    pub recovers: bool,
     /// Calls that this kernel does not know.
     pub unknown: Vec<i64>,
 }
@@ -89,6 +91,7 @@ impl Kernel {
         self.tables.clone_from(&to.tables);
         self.files.restore(&to.files, all);
         self.old_header = None;
+        self.recovers = false;
     }
 
     fn description(&self, process: usize, fd: i64) -> Option<u32> {

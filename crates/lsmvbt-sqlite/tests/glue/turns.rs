@@ -191,3 +191,34 @@ fn vacuum_goes_on_where_a_reader_has_stopped_it() {
         assert_eq!(db.close(), 0);
     }
 }
+
+/// VACUUM gives up for a reader. Then a writer is in the way of the free end.
+#[test]
+fn what_is_free_waits_for_writers_after_a_reader() {
+    for waits in [true, false] {
+        let setup = Setup::new();
+        let reader = thinned(&setup, "trust");
+        let writer = setup.open("x", "lsmvbt");
+        run(&reader, "BEGIN");
+        one(&reader, "SELECT count(*) FROM w");
+        let db = raw::Db::open(&setup.uri("x", "lsmvbt"), raw::CREATE);
+        let mut calls = 0;
+        let mut wait = |_| {
+            calls += 1;
+            match calls {
+                1 => run(&writer, "BEGIN IMMEDIATE"),
+                2 => run(&writer, "COMMIT"),
+                _ => {}
+            }
+            calls == 2 && waits
+        };
+        db.on_busy(&mut wait);
+        assert_eq!(db.run("VACUUM") & 0xff, 5);
+        db.leave_alone();
+        assert_eq!(calls, 2);
+        let error = db.error();
+        assert!(error.1.contains("version"), "{error:?}");
+        assert_eq!(db.close(), 0);
+        assert_eq!(one(&writer, "PRAGMA integrity_check"), "ok");
+    }
+}

@@ -104,9 +104,12 @@ impl Writer {
             return read;
         };
         match read {
-            Ok(header) if WalHeader::parse(&header).is_some() => Ok(header),
+            Ok(header) if header != [0; wal::HEADER_BYTES] => Ok(header),
             Err(e) if e.kind() != ErrorKind::ShortRead => Err(e),
-            _ => Ok(WalHeader::build(self.log.geometry().page(), 0, generation).bytes),
+            _ => Ok(WalHeader::without_frames(
+                self.log.geometry().page(),
+                generation,
+            )),
         }
     }
 

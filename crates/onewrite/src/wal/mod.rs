@@ -172,6 +172,15 @@ impl WalHeader {
         be32(&self.bytes, 0) & 1 == 1
     }
 
+    /// The header of a log without frames, for SQLite's recovery. Its checksum is wrong: SQLite takes the
+    /// salts before it compares that, and looks for no frame. Otherwise it would copy the rest of its
+    /// buffer, and what was in that memory before, into the wal-index.
+    pub fn without_frames(page_size: PageSize, salts: Salts) -> [u8; HEADER_BYTES] {
+        let mut bytes = WalHeader::build(page_size, 0, salts).bytes;
+        bytes[24] ^= 1;
+        bytes
+    }
+
     /// Builds the header of a log, checksummed in the byte order of this machine, as SQLite does.
     pub fn build(page_size: PageSize, checkpoints: u32, salts: Salts) -> WalHeader {
         let mut bytes = [0; HEADER_BYTES];

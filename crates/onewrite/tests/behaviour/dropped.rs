@@ -115,3 +115,23 @@ fn the_recovery_of_an_empty_log_is_noticed() {
         }
     }
 }
+
+/// SQLite would copy its buffer into the wal-index, with whatever was in that memory before.
+#[test]
+fn the_recovery_of_an_empty_log_leaves_the_rest_of_the_index_as_it_is() {
+    for mode in ["onewrite", "swal", "waldio", "direct"] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("db");
+        let db = open(&path);
+        sql(&db, &format!("PRAGMA journal_mode={mode}"));
+        sql(&db, "CREATE TABLE t(v)");
+        sql(&db, "INSERT INTO t VALUES(randomblob(100000))");
+        drop(db);
+        let db = open(&path);
+        assert_eq!(sql(&db, "SELECT count(*) FROM t"), "1", "{mode}");
+        let index = std::fs::read(companion(&path, "-shm")).expect("the wal-index");
+        assert_eq!(index.len(), 32768, "{mode}");
+        let used = index[HEADERS + 40..].iter().filter(|byte| **byte != 0);
+        assert_eq!(used.count(), 0, "{mode}");
+    }
+}
