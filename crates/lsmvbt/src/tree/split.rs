@@ -117,6 +117,7 @@ impl Core {
     pub(crate) fn carry_owners(&mut self, node: &NodeRef, to: &[u32]) -> Result<()> {
         let is_row = node.tree_kind == Some(TreeKind::Integer);
         let limits = [self.soft_limit(), CAPACITY];
+        let local = [0; MIN_LOCAL];
         for e in node.entries().iter().filter(|e| owns(e)) {
             let owner = without_payload(e, is_row);
             let places = limits
@@ -124,9 +125,11 @@ impl Core {
                 .flat_map(|limit| to.iter().map(move |page| (*limit, *page)));
             for (limit, page) in places {
                 let new = self.node(page)?;
-                if new.size() + new.cost(&owner) <= limit {
-                    let local = [0; MIN_LOCAL];
-                    let (new, at) = (self.node_mut(page)?, new.len());
+                let (size, at) = (new.size() + new.cost(&owner), new.len());
+                // A change copies a node that somebody else holds.
+                drop(new);
+                if size <= limit {
+                    let new = self.node_mut(page)?;
                     new.insert(at, owner, &local[..usize::from(owner.local)]);
                     break;
                 }
