@@ -213,7 +213,7 @@ impl Core {
         let node = self.node(page)?;
         let (tree, own) = (node.tree, self.txn()?.own.contains(&page));
         match node.live_count() {
-            0 if own && node.entries().iter().any(owns) => self.lead_to_empty_leaf(&node),
+            0 if own && node.entries().iter().any(owns) => self.keep_owners(page),
             0 => {
                 let leaf =
                     self.allocate(|p, m| Node::new(p, PageType::Leaf, node.tree_kind, tree, 0, m))?;
@@ -272,7 +272,7 @@ impl Core {
         let node = self.node(page)?;
         let own = self.txn()?.own.contains(&page);
         if own && node.entries().iter().any(owns) {
-            return self.lead_to_empty_leaf(&node);
+            return self.keep_owners(page);
         }
         let (parent, router) = path[depth - 1];
         self.end_entry(parent, router)?;
@@ -280,8 +280,21 @@ impl Core {
         self.settle(path, depth - 1, None)
     }
 
-    /// A node of this transaction that must stay, because dead entries in it own pages, must lead
-    /// somewhere.
+    /// A node of this transaction without live entries must stay, if dead ones own pages. Only these
+    /// stay in it, without their payloads. No version sees the others: all have ended by the version
+    /// that has made the node. Above the leaves it must lead somewhere. The router comes first, so that
+    /// there is room for it.
+    pub(crate) fn keep_owners(&mut self, page: u32) -> Result<()> {
+        let m = self.version()?;
+        let before = self.node(page)?;
+        debug_assert!(before.birth == m && before.live_count() == 0);
+        let (kind, tree_kind, level) = (before.kind, before.tree_kind, before.level);
+        let empty = Node::new(before.page, kind, tree_kind, before.tree, level, m);
+        *self.node_mut(page)? = empty;
+        self.lead_to_empty_leaf(&before)?;
+        self.carry_owners(&before, &[page])
+    }
+
     fn lead_to_empty_leaf(&mut self, node: &Node) -> Result<()> {
         let (m, mut above) = (self.version()?, node.page.0);
         for level in (0..node.level).rev() {
@@ -409,7 +422,6 @@ fn first_router(child: u32, start: u64) -> Entry {
         start,
         end: INF,
         child,
-        key: i64::MIN,
         ..Entry::default()
     }
 }
