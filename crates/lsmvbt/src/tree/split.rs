@@ -94,9 +94,10 @@ impl Core {
         }
         let mut bytes: usize = live.iter().map(|e| node.cost(e)).sum();
         if own {
-            bytes += owners_without_payloads(node)
-                .map(|e| node.cost(&e))
-                .sum::<usize>();
+            let is_row = node.tree_kind == Some(TreeKind::Integer);
+            let owners = node.entries().iter().filter(|e| owns(e));
+            let owners = owners.map(|e| node.cost(&without_payload(e, is_row)));
+            bytes += owners.sum::<usize>();
         }
         // A part needs room for later entries, but there should be few parts.
         let parts = (bytes * 10)
@@ -116,16 +117,23 @@ impl Core {
             self.carry_owners(node, &pages)?;
         }
         self.add_routers(path, depth, &pages, true)?;
-        self.retire(page)
+        self.retire(page, &pages)
     }
 
     /// A page of this transaction dies at once, but dead entries in it may own pages of earlier
     /// versions. They go on in the new nodes, without their payloads: no version sees them there. New
     /// nodes leave their reserve free, if it is not needed for this.
     pub(crate) fn carry_owners(&mut self, node: &NodeRef, to: &[u32]) -> Result<()> {
+        let owners: Vec<Entry> = node.entries().iter().filter(|e| owns(e)).copied().collect();
+        self.carry(node, &owners, to)
+    }
+
+    /// The same for some of them.
+    pub(crate) fn carry(&mut self, node: &NodeRef, owners: &[Entry], to: &[u32]) -> Result<()> {
+        let is_row = node.tree_kind == Some(TreeKind::Integer);
         let limits = [self.soft_limit(), CAPACITY];
         let local = [0; MIN_LOCAL];
-        for owner in owners_without_payloads(node) {
+        for owner in owners.iter().map(|e| without_payload(e, is_row)) {
             let places = limits
                 .iter()
                 .flat_map(|limit| to.iter().map(move |page| (*limit, *page)));
@@ -142,15 +150,6 @@ impl Core {
             }
         }
         Ok(())
-    }
-
-    /// A node that is over-full of dead entries only: it leaves its parent.
-    fn kill_node(&mut self, path: &mut Path, depth: usize) -> Result<()> {
-        let (parent, router) = path[depth - 1];
-        let page = path[depth].0;
-        self.end_entry(parent, router)?;
-        self.retire(page)?;
-        self.settle(path, depth - 1, None)
     }
 
     /// Sibling redistribution, as in other B-trees: this leaf and its right sibling are divided
@@ -217,17 +216,10 @@ impl Core {
         }
         self.end_entry(parent, next)?;
         self.add_routers(path, depth, &pages, true)?;
-        self.retire(page)?;
-        self.retire(sibling_page)?;
+        self.retire(page, &pages)?;
+        self.retire(sibling_page, &pages)?;
         Ok(true)
     }
-}
-
-/// What a node's dead entries become that own pages, where they are carried to.
-fn owners_without_payloads(node: &NodeRef) -> impl Iterator<Item = Entry> {
-    let is_row = node.tree_kind == Some(TreeKind::Integer);
-    let owners = node.entries().iter().filter(|e| owns(e));
-    owners.map(move |e| without_payload(e, is_row))
 }
 
 /// A dead entry that only owns its pages. One with a chain must have a payload that needs one.
