@@ -203,8 +203,9 @@ impl Core {
         let known = known.filter(|healing| healing.unhealed == unhealed);
         let mut healing = known.unwrap_or_else(|| Box::new(Healing::new(unhealed)));
         if !healing.given_up {
-            healing.step(self.space.map.hwm, 0)?;
-            if let Err(e) = self.heal_some(&mut healing, visits) {
+            // As in the walk after a crash, an error does not forget what was visited.
+            let step = healing.step(self.space.map.hwm, 0);
+            if let Err(e) = step.and_then(|_| self.heal_some(&mut healing, visits)) {
                 healing.failed(&e);
             }
         }

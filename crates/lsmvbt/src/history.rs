@@ -335,7 +335,10 @@ impl Core {
             None if is_over => current,
             _ => known.version,
         };
-        Ok(self.lost.before(version).unwrap_or(version))
+        // A history that began in a state that recovery has made is kept since then, by the state's
+        // number. Nor does a range that was made of several reach further back than the sample.
+        let before = self.lost.before(version);
+        Ok(before.map_or(version, |before| before.max(known.version)))
     }
 }
 

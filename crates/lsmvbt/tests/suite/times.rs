@@ -396,3 +396,43 @@ fn samples_leave_room_for_the_catalog() {
     let (without, with) = (changes(0), changes(2));
     assert!(without > 50 && without - with < 10, "{without}, {with}");
 }
+
+/// Found by a review: the answer was a number from before the history, or that of a lost version.
+#[test]
+fn a_time_is_that_of_a_version_that_can_be_read() {
+    let mut of_recovery = 0;
+    for seed in seeds(60) {
+        let _told = Seed("readable", seed);
+        let mut dice = Random::new(seed);
+        let torn = [Torn::Trust, Torn::Double][dice.below(2) as usize];
+        let mut world = World::new(torn);
+        world.db().set_history(0).unwrap();
+        for _ in 0..dice.below(5) {
+            world.commit();
+        }
+        // A transaction that has written pages and is cut.
+        let db = world.db();
+        db.begin_write().unwrap();
+        for key in 0..3000 {
+            db.put_integer(TREE, key, &[1; 300]).unwrap();
+        }
+        world.crash(dice.below(2) == 0, &mut dice);
+        let newest = world.db().status().unwrap().current;
+        let known = world.commits.last().map(|commit| commit.0);
+        of_recovery += u32::from(known.is_some_and(|known| known < newest));
+        world.db().set_history_time(SPAN).unwrap();
+        for _ in 0..4 {
+            world.wait(dice.below(40) as u32);
+            world.commit();
+        }
+        world.wait(1);
+        for time in BEGIN..=world.clock {
+            match world.db().version_at(time) {
+                Ok(version) => drop(world.value(version).expect("it can be read")),
+                Err(Error::NoVersionAt { .. }) => {}
+                Err(e) => panic!("{e}"),
+            }
+        }
+    }
+    println!("{of_recovery} began with a state that recovery made");
+}
