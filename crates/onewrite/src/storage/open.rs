@@ -7,7 +7,8 @@ use super::file::flushes::Flushes;
 use super::file::{Direct, LogFile, retry};
 use super::observer::{self, Call};
 use super::probe;
-use rustix::fs::{FileType, IFlags, Mode, OFlags, Stat, fstat, ioctl_getflags, ioctl_setflags};
+use super::sys;
+use rustix::fs::{FileType, IFlags, Mode, OFlags, Stat, fstat, ioctl_getflags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -225,9 +226,9 @@ pub(super) fn write_in_place(file: impl AsFd) {
         // them, also in the call that takes it away.
         let plain = flags - IFlags::COMPRESSED - NOT_COMPRESSED;
         if plain != flags {
-            let _ = ioctl_setflags(&file, plain);
+            let _ = sys::set_file_flags(&file, plain.bits());
         }
-        let _ = ioctl_setflags(&file, plain | IFlags::NOCOW);
+        let _ = sys::set_file_flags(&file, (plain | IFlags::NOCOW).bits());
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! - `lock.rs`, `description.rs`: open-file-description locks, `fcntl(F_OFD_*)` of fcntl(2).
 //! - `file.rs`: sync_file_range(2).
-//! - `atomic.rs`: fstat(2), fcntl(2) and ioctl(2) of a descriptor's number.
+//! - `atomic.rs`: fstat(2), fcntl(2) and ioctl(2) of a descriptor's number. `open.rs`: ioctl(2).
 //! - `blocks.rs`: two ioctls; their arguments live on this stack frame. `kept.rs`: fcntl(2).
 //! - `shared.rs`, `slots.rs`: mmap(2) of their memory. Also getauxval(3), and pthread_sigmask(3).
 //! - `description.rs`: a page that the kernel clears in a child, madvise(2).
@@ -266,13 +266,22 @@ pub(super) fn ioctl(number: i32, request: u32, argument: &[u8]) -> io::Result<()
     if argument.len() != (request >> 16 & 0x3FFF) as usize {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     }
-    // SAFETY: the requests of `atomic.rs` make the kernel read as many bytes as their numbers say.
+    // SAFETY: the requests of `atomic.rs` and [`set_file_flags`] make the kernel read as many bytes as their numbers say.
     // That is the argument's length, checked above. It writes nothing.
     let result = unsafe { libc::ioctl(number, request as libc::Ioctl, argument.as_ptr()) };
     match result {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     }
+}
+
+/// Sets the attributes of a file (`FS_IOC_SETFLAGS` of ioctl_iflags(2)). The number says the size of a long,
+/// and the kernel reads an int. The rest of the long is set, too, for programs that check what is read.
+pub(super) fn set_file_flags(file: impl AsFd, flags: u32) -> io::Result<()> {
+    const SET_FLAGS: libc::Ioctl = ioctl_write(b'f', 2, size_of::<libc::c_long>());
+    let mut argument = [0; size_of::<libc::c_long>()];
+    argument[..4].copy_from_slice(&flags.to_ne_bytes());
+    ioctl(file.as_fd().as_raw_fd(), SET_FLAGS as u32, &argument)
 }
 
 /// How far [`write_back`] goes.
