@@ -9,7 +9,6 @@
 //! other: then the last of them has its turn first. One that has died or given up costs one pause of
 //! [`LONGEST`], which clears its word. Releases before these words neither write nor read them.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
 use crate::core::Core;
@@ -21,10 +20,10 @@ use crate::storage::{Lock, LockMode};
 const LONGEST: Duration = Duration::from_millis(120);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
-/// The number of a new handle. No other one has it, also where several containers share the file.
+/// The number of a new handle. No other one has it, also after a fork, and where containers share the file.
 pub(crate) fn number_of_handle() -> u64 {
-    // The standard library seeds each of these at random.
-    RandomState::new().build_hasher().finish().max(1)
+    // It is for a hint, so without random numbers any one will do.
+    getrandom::u64().unwrap_or_default().max(1)
 }
 
 impl Core {

@@ -266,8 +266,8 @@ pub(super) fn ioctl(number: i32, request: u32, argument: &[u8]) -> io::Result<()
     if argument.len() != (request >> 16 & 0x3FFF) as usize {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     }
-    // SAFETY: the requests of `atomic.rs` and [`set_file_flags`] make the kernel read as many bytes as their numbers say.
-    // That is the argument's length, checked above. It writes nothing.
+    // SAFETY: the requests of `atomic.rs` and `set_file_flags` make the kernel read at most as many bytes
+    // as their numbers say. That is the argument's length, checked above. It writes nothing.
     let result = unsafe { libc::ioctl(number, request as libc::Ioctl, argument.as_ptr()) };
     match result {
         -1 => Err(io::Error::last_os_error()),

@@ -4,6 +4,7 @@
 
 use super::child::Child;
 use super::{companion, open, sql};
+use rusqlite::Connection;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -79,6 +80,16 @@ fn no_process_reads_what_the_recovery_of_another_one_has_dropped() {
     }
 }
 
+/// A connection to a database that was closed, with one row: it will recover an empty log.
+fn opened_again(path: &Path, mode: &str, value: &str) -> Connection {
+    let db = open(path);
+    sql(&db, &format!("PRAGMA journal_mode={mode}"));
+    sql(&db, "CREATE TABLE t(v)");
+    sql(&db, &format!("INSERT INTO t VALUES({value})"));
+    drop(db);
+    open(path)
+}
+
 /// The header that SQLite makes of an empty log is always the same. A connection that has its pages from
 /// such a time would find it unchanged.
 #[test]
@@ -86,13 +97,7 @@ fn the_recovery_of_an_empty_log_is_noticed() {
     for mode in ["onewrite", "swal", "waldio", "direct"] {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("db");
-        let db = open(&path);
-        sql(&db, &format!("PRAGMA journal_mode={mode}"));
-        sql(&db, "CREATE TABLE t(v)");
-        sql(&db, "INSERT INTO t VALUES('old')");
-        drop(db);
-        // It recovers the log of a database that was closed.
-        let db = open(&path);
+        let db = opened_again(&path, mode, "'old'");
         assert_eq!(sql(&db, "SELECT v FROM t"), "old", "{mode}");
         let mut other = Child::start(&path);
         assert_eq!(other.sql("SELECT v FROM t"), "old", "{mode}");
@@ -122,12 +127,7 @@ fn the_recovery_of_an_empty_log_leaves_the_rest_of_the_index_as_it_is() {
     for mode in ["onewrite", "swal", "waldio", "direct"] {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("db");
-        let db = open(&path);
-        sql(&db, &format!("PRAGMA journal_mode={mode}"));
-        sql(&db, "CREATE TABLE t(v)");
-        sql(&db, "INSERT INTO t VALUES(randomblob(100000))");
-        drop(db);
-        let db = open(&path);
+        let db = opened_again(&path, mode, "randomblob(100000)");
         assert_eq!(sql(&db, "SELECT count(*) FROM t"), "1", "{mode}");
         let index = std::fs::read(companion(&path, "-shm")).expect("the wal-index");
         assert_eq!(index.len(), 32768, "{mode}");
