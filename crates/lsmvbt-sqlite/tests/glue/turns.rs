@@ -166,9 +166,8 @@ fn vacuum_goes_on_where_a_reader_has_stopped_it() {
         let mut longest = 0;
         let mut wait = |call| {
             longest = longest.max(call);
-            if call == 2 {
+            if call >= 2 && is_reading.replace(false) {
                 run(&reader, "COMMIT");
-                is_reading.set(false);
             }
             true
         };
@@ -183,7 +182,8 @@ fn vacuum_goes_on_where_a_reader_has_stopped_it() {
             steps <= alone + 4 * readers + 8,
             "{steps} with {readers} readers, {alone} alone"
         );
-        assert_eq!(longest, 2);
+        // The next reader may begin right after the third attempt, before another step.
+        assert!((2..=3).contains(&longest), "{longest}");
         if is_reading.get() {
             run(&reader, "COMMIT");
         }

@@ -292,7 +292,7 @@ impl Core {
         };
         debug_assert!(directory.entries()[at].visible(m));
         self.change_entry(DIRECTORY, at, q, Ended::Replaced)?;
-        self.retire(page)
+        self.retire(page, &[])
     }
 
     /// Gives a tree another root. `ended` gives the fate of the old one.

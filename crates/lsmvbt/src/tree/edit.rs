@@ -2,7 +2,7 @@
 
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::page::{CAPACITY, Ended, Entry, INF, Node, PageType, cell};
+use crate::page::{CAPACITY, Ended, Entry, INF, Node, NodeRef, PageType, cell};
 use crate::room;
 use crate::tree::search::{Place, Target};
 use crate::types::{PageNo, TreeKind};
@@ -213,12 +213,12 @@ impl Core {
         let node = self.node(page)?;
         let (tree, own) = (node.tree, self.txn()?.own.contains(&page));
         match node.live_count() {
-            0 if own && node.entries().iter().any(owns) => self.lead_to_empty_leaf(&node),
+            0 if own && node.entries().iter().any(owns) => self.keep_owners(page),
             0 => {
                 let leaf =
                     self.allocate(|p, m| Node::new(p, PageType::Leaf, node.tree_kind, tree, 0, m))?;
                 self.replace_root(tree, leaf, Ended::Replaced)?;
-                self.retire(page)
+                self.retire(page, &[])
             }
             1 if !own => {
                 let child = node
@@ -232,29 +232,39 @@ impl Core {
         }
     }
 
-    /// Handles a node whose live entries are elsewhere now. Born in this transaction: it is free.
-    /// Else older versions still read it, and it needs no write unless dead entries in it own
-    /// pages.
-    pub(crate) fn retire(&mut self, page: u32) -> Result<()> {
+    /// Handles a node whose live entries are elsewhere now: in the nodes `to` of the same level. Born in
+    /// this transaction: it is free. Else older versions still read it, and it needs no write unless dead
+    /// entries in it own pages. Where it has no room for that, the new nodes take these over.
+    pub(crate) fn retire(&mut self, page: u32, to: &[u32]) -> Result<()> {
+        let (node, revived) = self.retire_with(page)?;
+        self.carry(&node, &revived, to)
+    }
+
+    /// The same without new nodes. Returns the node, and what it has no room for.
+    fn retire_with(&mut self, page: u32) -> Result<(NodeRef, Vec<Entry>)> {
+        let node = self.node(page)?;
         let txn = self.txn()?;
         let (m, spilled) = (txn.version, txn.spilled.contains_key(&page));
         if txn.own.contains(&page) {
-            return self.free_page(page);
+            self.free_page(page)?;
+            return Ok((node, Vec::new()));
         }
         if !txn.dirty.contains_key(&page) && !spilled {
-            return Ok(());
+            return Ok((node, Vec::new()));
         }
+        drop(node);
         let node = self.node_mut(page)?;
         node.sift(|e| e.start < m);
+        let mut revived = Vec::new();
         for only_idle in [true, false] {
             for at in 0..node.entries().len() {
                 let e = node.entries()[at];
-                if e.end == m && !(only_idle && owns(&e)) {
-                    node.revive(at);
+                let owns = owns(&e);
+                if e.end != m || only_idle && owns || owns && node.fits() {
+                    continue;
                 }
-            }
-            if node.fits() {
-                break;
+                node.revive(at);
+                revived.extend(owns.then_some(e));
             }
         }
         let node = self.node(page)?;
@@ -262,7 +272,28 @@ impl Core {
         if !spilled && clean.is_some_and(|c| c.same_entries(&node)) {
             self.txn()?.dirty.remove(&page);
         }
-        Ok(())
+        Ok((node, revived))
+    }
+
+    /// Removes a node without live entries, which is of an earlier version, from its parent. If it has no
+    /// room for the ends of all entries that own pages, a node with these takes its place.
+    pub(crate) fn kill_node(&mut self, path: &mut Path, depth: usize) -> Result<()> {
+        let (node, revived) = self.retire_with(path[depth].0)?;
+        if !revived.is_empty() {
+            let q = self.node_of_owners(&node, &revived)?;
+            return self.add_routers(path, depth, &[q], true);
+        }
+        let (parent, router) = path[depth - 1];
+        self.end_entry(parent, router)?;
+        self.settle(path, depth - 1, None)
+    }
+
+    fn node_of_owners(&mut self, node: &NodeRef, owners: &[Entry]) -> Result<u32> {
+        let q = self.allocate_node(node)?;
+        let empty = self.node(q)?;
+        self.lead_to_empty_leaf(&empty)?;
+        self.carry(node, owners, &[q])?;
+        Ok(q)
     }
 
     /// Removes a node without live entries from its parent. Its left neighbor takes over its keys;
@@ -272,16 +303,26 @@ impl Core {
         let node = self.node(page)?;
         let own = self.txn()?.own.contains(&page);
         if own && node.entries().iter().any(owns) {
-            return self.lead_to_empty_leaf(&node);
+            return self.keep_owners(page);
         }
-        let (parent, router) = path[depth - 1];
-        self.end_entry(parent, router)?;
-        self.retire(page)?;
-        self.settle(path, depth - 1, None)
+        self.kill_node(path, depth)
     }
 
-    /// A node of this transaction that must stay, because dead entries in it own pages, must lead
-    /// somewhere.
+    /// A node of this transaction without live entries must stay, if dead ones own pages. Only these
+    /// stay in it, without their payloads. No version sees the others: all have ended by the version
+    /// that has made the node. Above the leaves it must lead somewhere. The router comes first, so that
+    /// there is room for it.
+    pub(crate) fn keep_owners(&mut self, page: u32) -> Result<()> {
+        let m = self.version()?;
+        let before = self.node(page)?;
+        debug_assert!(before.birth == m && before.live_count() == 0);
+        let (kind, tree_kind, level) = (before.kind, before.tree_kind, before.level);
+        let empty = Node::new(before.page, kind, tree_kind, before.tree, level, m);
+        *self.node_mut(page)? = empty;
+        self.lead_to_empty_leaf(&before)?;
+        self.carry_owners(&before, &[page])
+    }
+
     fn lead_to_empty_leaf(&mut self, node: &Node) -> Result<()> {
         let (m, mut above) = (self.version()?, node.page.0);
         for level in (0..node.level).rev() {
@@ -409,7 +450,6 @@ fn first_router(child: u32, start: u64) -> Entry {
         start,
         end: INF,
         child,
-        key: i64::MIN,
         ..Entry::default()
     }
 }

@@ -221,7 +221,7 @@ impl Core {
             self.carry_owners(&node, &[q])?;
         }
         self.replace_root(tree, q, Ended::Replaced)?;
-        self.retire(root)?;
+        self.retire(root, &[q])?;
         self.changed(tree);
         budget.wrote(1);
         Ok((moved + 1, true))

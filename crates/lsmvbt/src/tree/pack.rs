@@ -226,7 +226,7 @@ impl Core {
             if self.txn()?.own.contains(&page) {
                 self.carry_owners(&child.node, &pages)?;
             }
-            self.retire(page)?;
+            self.retire(page, &pages)?;
         }
         self.changed(tree);
         self.settle(path, depth, None)?;

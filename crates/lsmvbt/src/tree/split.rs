@@ -85,11 +85,20 @@ impl Core {
             .filter(|e| e.live())
             .copied()
             .collect();
+        let own = self.txn()?.own.contains(&page);
+        if own && live.is_empty() && node.entries().iter().any(owns) {
+            return self.keep_owners(page);
+        }
         if live.is_empty() && depth > 0 {
             return self.kill_node(path, depth);
         }
-        let own = self.txn()?.own.contains(&page);
-        let bytes: usize = live.iter().map(|e| node.cost(e)).sum();
+        let mut bytes: usize = live.iter().map(|e| node.cost(e)).sum();
+        if own {
+            let is_row = node.tree_kind == Some(TreeKind::Integer);
+            let owners = node.entries().iter().filter(|e| owns(e));
+            let owners = owners.map(|e| node.cost(&without_payload(e, is_row)));
+            bytes += owners.sum::<usize>();
+        }
         // A part needs room for later entries, but there should be few parts.
         let parts = (bytes * 10)
             .div_ceil(self.soft_limit() * 8)
@@ -108,18 +117,23 @@ impl Core {
             self.carry_owners(node, &pages)?;
         }
         self.add_routers(path, depth, &pages, true)?;
-        self.retire(page)
+        self.retire(page, &pages)
     }
 
     /// A page of this transaction dies at once, but dead entries in it may own pages of earlier
     /// versions. They go on in the new nodes, without their payloads: no version sees them there. New
     /// nodes leave their reserve free, if it is not needed for this.
     pub(crate) fn carry_owners(&mut self, node: &NodeRef, to: &[u32]) -> Result<()> {
+        let owners: Vec<Entry> = node.entries().iter().filter(|e| owns(e)).copied().collect();
+        self.carry(node, &owners, to)
+    }
+
+    /// The same for some of them.
+    pub(crate) fn carry(&mut self, node: &NodeRef, owners: &[Entry], to: &[u32]) -> Result<()> {
         let is_row = node.tree_kind == Some(TreeKind::Integer);
         let limits = [self.soft_limit(), CAPACITY];
         let local = [0; MIN_LOCAL];
-        for e in node.entries().iter().filter(|e| owns(e)) {
-            let owner = without_payload(e, is_row);
+        for owner in owners.iter().map(|e| without_payload(e, is_row)) {
             let places = limits
                 .iter()
                 .flat_map(|limit| to.iter().map(move |page| (*limit, *page)));
@@ -136,15 +150,6 @@ impl Core {
             }
         }
         Ok(())
-    }
-
-    /// A node that is over-full of dead entries only: it leaves its parent.
-    fn kill_node(&mut self, path: &mut Path, depth: usize) -> Result<()> {
-        let (parent, router) = path[depth - 1];
-        let page = path[depth].0;
-        self.end_entry(parent, router)?;
-        self.retire(page)?;
-        self.settle(path, depth - 1, None)
     }
 
     /// Sibling redistribution, as in other B-trees: this leaf and its right sibling are divided
@@ -211,8 +216,8 @@ impl Core {
         }
         self.end_entry(parent, next)?;
         self.add_routers(path, depth, &pages, true)?;
-        self.retire(page)?;
-        self.retire(sibling_page)?;
+        self.retire(page, &pages)?;
+        self.retire(sibling_page, &pages)?;
         Ok(true)
     }
 }
@@ -265,4 +270,128 @@ fn divide<T>(items: &[T], cost: impl Fn(&T) -> usize, parts: usize) -> Vec<&[T]>
         runs.push(&items[from..]);
     }
     runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::INF;
+    use crate::tree::edit::NewEntry;
+    use crate::tree::search::Target;
+    use crate::{Db, Durability, MemoryFile, Options, Torn};
+
+    /// A page behind the end: it counts as free.
+    const NOWHERE: u32 = u32::MAX - 1;
+
+    fn owner(m: u64, key: i64) -> Entry {
+        Entry {
+            start: m - 1,
+            end: m,
+            child: NOWHERE,
+            key,
+            ..Entry::default()
+        }
+    }
+
+    fn put(core: &mut Core, tree: u32, key: i64) {
+        let new = NewEntry::Integer(key, b"row");
+        core.put(tree, &new, &mut Target::Integer(key)).unwrap();
+    }
+
+    fn owners(core: &mut Core, pages: &[u32]) -> usize {
+        let nodes: Vec<NodeRef> = pages.iter().map(|p| core.node(*p).unwrap()).collect();
+        let entries = nodes.iter().flat_map(|node| node.entries());
+        entries.filter(|e| owns(e)).count()
+    }
+
+    /// A database with a write transaction whose tree has an inner root of this transaction, filled
+    /// with dead entries that own pages. The last of them may make it too large.
+    fn root_of_owners(is_over: bool) -> (Db, u32, u32) {
+        let options = Options {
+            torn: Torn::Trust,
+            ..Options::default()
+        };
+        let mut db = Db::open(MemoryFile::new().storage(), options).unwrap();
+        for _ in 0..2 {
+            db.begin_write().unwrap();
+            db.set_meta(1, 1).unwrap();
+            db.commit(Durability::Flush).unwrap();
+        }
+        db.begin_write().unwrap();
+        let tree = db.create_tree(crate::TreeKind::Integer).unwrap().0;
+        let core = &mut db.core;
+        let m = core.version().unwrap();
+        let inner = |page, m| Node::new(page, PageType::Inner, Some(TreeKind::Integer), tree, 1, m);
+        let root = core.allocate(inner).unwrap();
+        let old = core.root(tree, m).unwrap();
+        core.replace_root(tree, root, Ended::Moved).unwrap();
+        core.free_page(old).unwrap();
+        let node = core.node_mut(root).unwrap();
+        while node.size() + node.cost(&owner(m, 0)) <= CAPACITY {
+            node.insert(0, owner(m, 0), &[]);
+        }
+        // A longer key fills the rest.
+        let left = CAPACITY - node.size() + usize::from(is_over);
+        node.remove(0);
+        let longer = (0..63).map(|bit| owner(m, 1 << bit));
+        let fills = longer
+            .into_iter()
+            .find(|e| node.cost(e) == node.cost(&owner(m, 0)) + left);
+        node.insert(0, fills.unwrap(), &[]);
+        assert_eq!(node.size(), CAPACITY + usize::from(is_over));
+        (db, tree, root)
+    }
+
+    /// Found by a review: the new root had no router, and every later search failed.
+    #[test]
+    fn a_root_that_is_too_large_without_live_entries_leads_to_a_leaf() {
+        for is_over in [false, true] {
+            let (mut db, tree, root) = root_of_owners(is_over);
+            let core = &mut db.core;
+            let before = owners(core, &[root]);
+            core.settle(&mut vec![(root, 0)], 0, None).unwrap();
+            let m = core.version().unwrap();
+            let root = core.root(tree, m).unwrap();
+            let node = core.node(root).unwrap();
+            assert!(node.fits() && node.live_count() == 1);
+            // The router takes the room of two at most.
+            assert!(owners(core, &[root]) + 2 >= before);
+            put(core, tree, -7);
+            assert_eq!(core.check().unwrap(), Vec::<String>::new());
+            db.commit(Durability::Flush).unwrap();
+            assert_eq!(db.check().unwrap(), Vec::<String>::new());
+        }
+    }
+
+    /// Found by a review: only live entries were counted, so that owners found no room.
+    #[test]
+    fn a_split_makes_nodes_for_owners_too() {
+        let (mut db, tree, root) = root_of_owners(true);
+        let core = &mut db.core;
+        let m = core.version().unwrap();
+        for key in (0..4).rev() {
+            let inner =
+                |page, m| Node::new(page, PageType::Leaf, Some(TreeKind::Integer), tree, 0, m);
+            let child = core.allocate(inner).unwrap();
+            let router = Entry {
+                start: m,
+                end: INF,
+                ..owner(m, key)
+            };
+            let router = Entry { child, ..router };
+            core.node_mut(root).unwrap().insert(0, router, &[]);
+        }
+        let before = owners(core, &[root]);
+        let node = core.node(root).unwrap();
+        core.split_legacy(&mut vec![(root, 0)], 0, &node).unwrap();
+        let above = core.root(tree, m).unwrap();
+        let routers = core.node(above).unwrap();
+        let pages: Vec<u32> = match routers.level {
+            1 => vec![above],
+            _ => routers.entries().iter().map(|e| e.child).collect(),
+        };
+        assert_eq!(owners(core, &pages), before);
+        put(core, tree, 2);
+        assert_eq!(core.check().unwrap(), Vec::<String>::new());
+    }
 }
