@@ -28,6 +28,7 @@ pub mod turns;
 
 mod delay;
 mod floor;
+mod looks;
 mod partial_frame;
 mod read;
 mod run;

@@ -7,7 +7,7 @@
 //!
 //! A turn of a small transaction is shorter than putting a thread to sleep and waking it. So the
 //! first waiter spins for a moment before it sleeps; the others sleep at once. That holds within a process,
-//! and among processes.
+//! and among processes. Where turns last longer, hardly anybody spins: see [`Looks`].
 //!
 //! At `synchronous=NORMAL` a commit waits for nothing, so its connection comes back at once. Handing over
 //! each time would cost more than the commits. So such a connection has a *slice* of time, in which it
@@ -17,6 +17,7 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use crate::commit::looks::Looks;
 use crate::commit::stuck::Stuck;
 use crate::log::Log;
 use crate::log::shared::{Committer, Contention};
@@ -34,6 +35,8 @@ pub struct Turns {
     is_taken: AtomicBool,
     /// Whether a waiter spins.
     is_watched: AtomicBool,
+    looks: Looks,
+    looks_among_processes: Looks,
     /// Another process has the turn, and does not end it.
     stuck: Stuck,
 }
@@ -155,10 +158,27 @@ impl Turns {
 
     /// Spins for the end of the turn for a moment, unless another waiter does.
     fn watch(&self) {
-        if !self.is_watched.swap(true, Ordering::Relaxed) {
-            spin_until(TURN_SPIN, || !self.is_taken.load(Ordering::Relaxed));
-            self.is_watched.store(false, Ordering::Relaxed);
+        if self.is_watched.swap(true, Ordering::Relaxed) {
+            return;
         }
+        if self.looks.are_worth_it() {
+            let has_ended = || !self.is_taken.load(Ordering::Relaxed);
+            spin_until(TURN_SPIN, has_ended);
+            self.looks.note(has_ended());
+        }
+        self.is_watched.store(false, Ordering::Relaxed);
+    }
+
+    /// The same for a turn of another process: after `seen` releases. Returns whether it has ended.
+    fn watch_among_processes(&self, log: &Log, seen: u32) -> bool {
+        if !self.looks_among_processes.are_worth_it() {
+            return false;
+        }
+        let has_ended = log.shared().watch_for_release(seen, TURN_SPIN);
+        if let Some(has_ended) = has_ended {
+            self.looks_among_processes.note(has_ended);
+        }
+        has_ended == Some(true)
     }
 
     /// Notes that `committer` has the write lock, whether it waited for its turn or not.
@@ -213,7 +233,7 @@ impl Turns {
                 return false;
             }
             let looks = hands_over == HandsOver::EachTime && looked_for.replace(seen) != Some(seen);
-            if looks && log.shared().watch_for_release(seen, TURN_SPIN) {
+            if looks && self.watch_among_processes(log, seen) {
                 continue;
             }
             log.shared().wait_for_release(seen, LOOK.min(end - now));

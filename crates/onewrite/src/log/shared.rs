@@ -374,12 +374,11 @@ impl Shared {
         }
     }
 
-    /// Looks for a release after `seen` without sleeping, unless a waiter of any process does. Returns
-    /// whether it has come.
-    pub fn watch_for_release(&self, seen: u32, most: Duration) -> bool {
+    /// Looks for a release after `seen` without sleeping. Returns whether it has come; `None` if another
+    /// waiter of any process looks.
+    pub fn watch_for_release(&self, seen: u32, most: Duration) -> Option<bool> {
         // Other processes are not part of the model.
-        let words = self.words().filter(|_| !cfg!(any(shuttle, loom)));
-        let Some(words) = words else { return false };
+        let words = self.words().filter(|_| !cfg!(any(shuttle, loom)))?;
         let (present, now) = (words.watched.load(Ordering::Relaxed), now());
         let replace = |old, new| {
             words
@@ -387,14 +386,14 @@ impl Shared {
                 .compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed)
         };
         if is_watched(present, now) || replace(present, now).is_err() {
-            return false;
+            return None;
         }
         let has_come = || words.releases.load(Ordering::Relaxed) != seen;
         spin_until(most, has_come);
         // If another waiter took this one for dead, the note is its own.
         let _ = replace(now, 0);
         fence(Ordering::SeqCst);
-        has_come()
+        Some(has_come())
     }
 
     /// Waits until the write lock was released once more than `seen`, or some time has passed.
@@ -585,14 +584,14 @@ mod tests {
         let words = shared.words().expect("words of this process");
         let watch = |most| shared.watch_for_release(seen, most);
         let later = Duration::from_secs(1);
-        assert!(!watch(Duration::ZERO));
+        assert_eq!(watch(Duration::ZERO), Some(false));
         assert_eq!(words.watched.load(Ordering::Relaxed), 0, "it has ended");
         // Another process looks. Its clock may be ahead of this one's.
         words.watched.store(now() + 40_000, Ordering::Relaxed);
-        assert!(!watch(LONG));
+        assert_eq!(watch(LONG), None);
         note_watched(&shared, later);
         shared.note_release();
-        assert!(watch(LONG), "the other one has died");
+        assert_eq!(watch(LONG), Some(true), "the other one has died");
         assert_eq!(words.watched.load(Ordering::Relaxed), 0);
     }
 

@@ -95,6 +95,7 @@ pub mod atomic {
             }
         };
     }
+    atomic!(AtomicI32 i32);
     atomic!(AtomicU32 u32);
     atomic!(AtomicU64 u64);
 }
