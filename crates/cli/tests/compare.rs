@@ -141,7 +141,7 @@ fn the_document_has_every_field_of_its_contract() {
         }
         let rate = run["elapsed_s"].as_f64().zip(run["ops_per_s"].as_f64());
         assert!(rate.is_some_and(|(elapsed, rate)| (elapsed * rate - 40.0).abs() < 0.01));
-        let latency = ["p50", "p99", "max"].map(|field| number(&run["latency_us"][field]));
+        let latency = ["p50", "p99", "p999", "max"].map(|field| number(&run["latency_us"][field]));
         assert!(latency.is_sorted() && latency[0] > 0, "{latency:?}");
         // Other processes use the device, so the report has no figures for it.
         for field in ["device", "by_file", "per_op"] {
@@ -401,6 +401,21 @@ fn rounds_are_paired_until_their_ratio_is_decided_or_a_limit_is_reached() {
     let is_noisy = mode["verdict"] == "too-noisy";
     assert_eq!(ratios["warning"].is_string(), is_noisy, "{ratios}");
     assert!(is_noisy <= (order.len() == 20), "{ratios}");
+}
+
+/// With a rate rare latencies count, so a second table has them.
+#[test]
+fn with_a_rate_people_get_a_table_of_latencies() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let place = ["--dir", path(dir.path()), "--modes", "off"];
+    let size = ["--count", "20", "--repeat", "1"];
+    for (rate, has_it) in [(&[][..], false), (&["--rate", "10000"][..], true)] {
+        let output = compare(&[&place[..], &size, rate].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let table = text(&output.stdout);
+        assert_eq!(table.contains("p99.9"), has_it, "{table}");
+        assert_eq!(table.matches("│ off ").count(), 1 + usize::from(has_it));
+    }
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub struct Percentiles {
     pub p50: u64,
     /// 99 of 100 took at most this long.
     pub p99: u64,
+    /// 999 of 1,000 took at most this long.
+    pub p999: u64,
     /// The longest.
     pub max: u64,
 }
@@ -85,6 +87,7 @@ impl Latencies {
         Percentiles {
             p50: self.0.value_at_quantile(0.50),
             p99: self.0.value_at_quantile(0.99),
+            p999: self.0.value_at_quantile(0.999),
             max: self.0.max(),
         }
     }
@@ -104,6 +107,7 @@ mod tests {
         assert_eq!(all.count(), 1000);
         assert!((499..=501).contains(&p.p50), "{p:?}");
         assert!((989..=991).contains(&p.p99), "{p:?}");
+        assert!((998..=999).contains(&p.p999), "{p:?}");
         assert_eq!(p.max, 1000);
     }
 

@@ -287,10 +287,10 @@ fn latencies(runs: &[&Run]) -> Result<Section, String> {
         ],
     };
     let picture = bars.draw().map_err(|error| error.to_string())?;
-    let mut table = Table::new(["mode", "p50, µs", "p99, µs", "longest, µs"]);
+    let mut table = Table::new(["mode", "p50, µs", "p99, µs", "p99.9, µs", "longest, µs"]);
     for run in runs {
         let latency = run.latency_us;
-        let figures = [latency.p50, latency.p99, latency.max].map(grouped);
+        let figures = [latency.p50, latency.p99, latency.p999, latency.max].map(grouped);
         table
             .rows
             .push([std::slice::from_ref(&run.mode), &figures[..]].concat());
@@ -299,7 +299,7 @@ fn latencies(runs: &[&Run]) -> Result<Section, String> {
     let parts = vec![Part::Picture(picture, label), Part::Table(table)];
     Ok(Section::new(
         "Latency",
-        "From the beginning of a transaction, or with --rate from when it was due, until its COMMIT has returned. Half of them take at most p50, 99 of 100 at most p99.",
+        "From the beginning of a transaction, or with --rate from when it was due, until its COMMIT has returned. Half of them take at most p50, 99 of 100 at most p99, 999 of 1,000 at most p99.9.",
         parts,
     ))
 }

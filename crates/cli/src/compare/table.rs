@@ -16,6 +16,9 @@ pub fn render(report: &Report) -> String {
     if let Some(ratios) = &report.ratios {
         text.push_str(&rounds(ratios));
     }
+    if let Some(latencies) = latencies(&report.runs) {
+        text.push_str(&format!("{latencies}\n"));
+    }
     if let Some(flash) = flash(&report.runs) {
         text.push_str(&flash);
         text.push_str(&flash_latencies(&report.runs));
@@ -123,6 +126,18 @@ fn table(report: &Report) -> TextTable {
         table.row(row(run, report.ratios.as_ref()));
     }
     table
+}
+
+/// The rare long latencies of each mode, for runs with the same load.
+fn latencies(runs: &[Run]) -> Option<TextTable> {
+    let heads = ["mode", "p50\nus", "p99\nus", "p99.9\nus", "longest\nus"];
+    let mut table = TextTable::new(1, heads);
+    for run in medians(runs).into_iter().filter(|run| run.rate.is_some()) {
+        let us = run.latency_us;
+        let cells = [us.p50, us.p99, us.p999, us.max].map(|us| us.to_string());
+        table.row(std::iter::once(run.mode.clone()).chain(cells));
+    }
+    (!table.is_empty()).then_some(table)
 }
 
 /// The flash's work for each mode, and its life.
