@@ -6,14 +6,14 @@
 
 use crate::sync::atomic::{AtomicI32, Ordering};
 
-/// Looks in vain after which looking is given up.
+/// Failed looks after which looking is given up.
 const MOST_CREDIT: i32 = 16;
-/// How many looks in vain a look with success is worth.
+/// How many failed looks a successful one is worth.
 const SUCCESS: i32 = 2;
 /// Once it is given up, one waiter of so many looks.
 const RARELY: i32 = 16;
 
-/// What looking has brought lately. Threads change it without a lock, so it may miss some: it only
+/// The success of the last looks. Threads change it without a lock, so it may miss some: it only
 /// decides how to wait.
 pub struct Looks {
     /// Above zero: more looks are worth it. Below: waiters since the last look.
