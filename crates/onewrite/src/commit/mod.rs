@@ -251,6 +251,9 @@ impl Writer {
             // It was rolled back after its `xSync`: there is nothing to wait for.
             self.promise.forget_deferred();
         }
+        if published && self.transaction.commit > FrameNo(0) {
+            self.company.note_published();
+        }
         // Not before it is published: the same frames might be written again, and count as durable.
         if let Some((history, frame)) = self.promise.take_durable().filter(|_| published) {
             self.log.set_durable(frame, history);
