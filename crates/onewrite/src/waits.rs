@@ -56,8 +56,8 @@ times! {
 
     /// Committers count as active together if they took turns within this time.
     TOGETHER = ms(50);
-    /// The commits that a flush for a group has released may come again for the time of eight flushes, of
-    /// at least [`TOGETHER`] each, but no longer than this.
+    /// The commits that a flush for a group has released may come again for the time of eight flushes. Each
+    /// counts as at least [`TOGETHER`], and all of them as at most this.
     COME_BACK = ms(10_000);
     /// The longest wait for a turn to write, and for the log's restart.
     TURN = ms(25);

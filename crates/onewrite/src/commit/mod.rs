@@ -571,7 +571,8 @@ impl Writer {
             present.resize(self.log.geometry().page().frame_bytes(), 0);
             self.read_whole_frame(frame, &mut present, view())?;
         }
-        if !self.run.accepts(frame) || self.run.len() >= MAX_RUN_BYTES {
+        let is_full = self.run.len() >= MAX_RUN_BYTES;
+        if is_full || !self.run.accepts(frame) || self.fills_behind_resealed(frame) {
             self.spill()?;
             self.forget_run();
         }

@@ -196,7 +196,7 @@ impl Chain {
         (self.aside).get_or_insert_with(|| Box::new(Chain::new(form, page)))
     }
 
-    /// Leaves what it knows to readers, and begins anew for a recovery.
+    /// Leaves what it knows to readers. A recovery begins with an empty chain.
     pub fn set_aside(&mut self) {
         let new = Chain::new(self.form, self.page);
         let aside = self.aside.take();
