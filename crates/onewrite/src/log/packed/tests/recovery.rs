@@ -160,8 +160,9 @@ fn what_a_reader_next_to_a_recovery_reads_is_walked_over_once() {
         for (no, frame) in (1..).zip(versions(FRAMES)) {
             let begun = writer.packed.begin(log.as_slice(), SALTS, FrameNo(no - 1));
             assert!(begun.expect("memory"));
-            let packing = writer.write(&mut log, no, &[frame.clone()], true);
-            writer.publish(no, &[frame], packing);
+            let frames = [frame];
+            let packing = writer.write(&mut log, no, &frames, true);
+            writer.publish(no, &frames, packing);
         }
         let log = Counted {
             log: &log,
