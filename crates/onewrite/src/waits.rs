@@ -56,6 +56,9 @@ times! {
 
     /// Committers count as active together if they took turns within this time.
     TOGETHER = ms(50);
+    /// The commits that a flush for a group has released may come again for the time of eight flushes. Each
+    /// counts as at least [`TOGETHER`], and all of them as at most this.
+    COME_BACK = ms(10_000);
     /// The longest wait for a turn to write, and for the log's restart.
     TURN = ms(25);
     /// How long a waiter spins for the end of a turn. A turn of a small transaction is over sooner

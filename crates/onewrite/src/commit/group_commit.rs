@@ -290,8 +290,9 @@ impl GroupCommit {
         let led = flush(log, history, frame, look);
         match led {
             Ok(Led::Flushed) => {
-                arrivals.end(begun);
-                self.delay().flushed(Instant::now() - began);
+                let took = Instant::now() - began;
+                arrivals.end(begun, took);
+                self.delay().flushed(took);
             }
             _ => arrivals.give_up(begun),
         }
@@ -300,7 +301,7 @@ impl GroupCommit {
 
     /// Lets others join the flush that this thread is about to make.
     fn await_followers(&self, arrivals: Arrivals<'_>) {
-        if arrivals.are_complete() {
+        if arrivals.are_complete() || arrivals.are_gone() {
             return;
         }
         let patience = self.delay().patience();
@@ -370,7 +371,8 @@ pub(super) struct Company {
     /// The company that others had noted when the connection last committed.
     seen: u64,
     /// Whether others have noted company between that commit and the present one. A writer that was
-    /// refused sleeps in SQLite's busy handler, longer than company lasts.
+    /// refused sleeps in SQLite's busy handler, longer than company lasts. It stays until a commit is
+    /// published, because one that fails is tried again.
     came: bool,
 }
 
@@ -385,9 +387,14 @@ impl Company {
 
     /// The connection commits, under the write lock.
     pub(super) fn note_commit(&mut self, shared: &Shared) {
-        self.came = shared.company_noted() != self.seen;
+        self.came |= shared.company_noted() != self.seen;
         shared.note_committer(self.committer);
         self.seen = shared.company_noted();
+    }
+
+    /// The commit is published.
+    pub(super) fn note_published(&mut self) {
+        self.came = false;
     }
 }
 

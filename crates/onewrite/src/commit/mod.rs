@@ -252,6 +252,9 @@ impl Writer {
             // It was rolled back after its `xSync`: there is nothing to wait for.
             self.promise.forget_deferred();
         }
+        if published && self.transaction.commit > FrameNo(0) {
+            self.company.note_published();
+        }
         // Not before it is published: the same frames might be written again, and count as durable.
         if let Some((history, frame)) = self.promise.take_durable().filter(|_| published) {
             self.log.set_durable(frame, history);
@@ -569,7 +572,8 @@ impl Writer {
             present.resize(self.log.geometry().page().frame_bytes(), 0);
             self.read_whole_frame(frame, &mut present, view())?;
         }
-        if !self.run.accepts(frame) || self.run.len() >= MAX_RUN_BYTES {
+        let is_full = self.run.len() >= MAX_RUN_BYTES;
+        if is_full || !self.run.accepts(frame) || self.fills_behind_resealed(frame) {
             self.spill()?;
             self.forget_run();
         }

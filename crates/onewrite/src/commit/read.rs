@@ -82,13 +82,16 @@ impl Writer {
     /// connection that had it before would keep its old pages (N18 of docs/durability.md).
     pub fn recovery_begins(&mut self, generation: Salts) {
         self.recovery = Some(generation);
+        if let Some(packed) = self.log.packed() {
+            packed.recovery_begins();
+        }
     }
 
     /// Recovery has ended, and its locks are about to be released.
     pub fn recovered(&mut self, index: Option<IndexView>) {
         self.recovery = None;
-        if let (Some(packed), Some(index)) = (self.log.packed(), index) {
-            packed.recovered(index.history(), index.last_frame);
+        if let Some(packed) = self.log.packed() {
+            packed.recovered(index.map(|index| (index.history(), index.last_frame)));
         }
     }
 

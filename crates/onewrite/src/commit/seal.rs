@@ -163,6 +163,16 @@ impl Writer {
         Ok(sum)
     }
 
+    /// Whether a frame fills a sector behind such a commit, which is collected. Recovery leaves the filling
+    /// out. Where a batch ends a transaction, the next one begins behind all of it. So the commit gets a
+    /// batch of its own.
+    pub(super) fn fills_behind_resealed(&self, frame: FrameNo) -> bool {
+        self.log.packed().is_some()
+            && self.resealed.is_some_and(|resealed| {
+                frame > resealed.commit && self.run.contains(resealed.commit)
+            })
+    }
+
     /// The frames after this commit, up to `last`, fill a sector. No recovery finds them, as their checksums
     /// follow another one than the log's. So other frames come in their places, in the same generation.
     /// The wal-index is about to be made invalid, and the next recovery begins another history. Nothing of

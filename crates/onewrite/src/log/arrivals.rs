@@ -9,9 +9,17 @@
 //! ensures that at least one of them sees the other. Without it a leader could sleep until its
 //! patience ends (`crates/models/tests/orders.rs`).
 
+use std::time::Duration;
+
+use super::shared::{age, now_millis};
 use crate::storage::SharedWords;
+use crate::storage::observer::company_lasts;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Instant, fence, futex_wait, futex_wake};
+use crate::waits::{COME_BACK, TOGETHER};
+
+/// Commits that a flush has released may come again within the time of so many flushes.
+const COME_BACK_FLUSHES: u32 = 8;
 
 /// See the module. Without writable words no commit is ever expected.
 #[derive(Clone, Copy)]
@@ -94,12 +102,16 @@ impl Arrivals<'_> {
         Begun { found_before }
     }
 
-    /// The flush has ended. The commits to expect before the next one are those that wait for it,
-    /// and those that this one releases.
-    pub fn end(self, begun: Begun) {
+    /// The flush has ended, and took so long. The commits to expect before the next one are those that
+    /// wait for it, and those that this one releases.
+    pub fn end(self, begun: Begun, took: Duration) {
         if let Some(words) = self.words {
             let arrived = words.arrived.load(Ordering::Acquire);
             let expected = arrived.wrapping_sub(begun.found_before);
+            let lasts = took.max(company_lasts(TOGETHER)) * COME_BACK_FLUSHES;
+            let lasts = lasts.min(COME_BACK).as_millis() as u64;
+            let released = lasts << 32 | u64::from(now_millis());
+            words.released.store(released, Ordering::Release);
             words.expected.store(expected, Ordering::Release);
         }
     }
@@ -108,7 +120,15 @@ impl Arrivals<'_> {
     /// again.
     pub fn come_back(self) -> bool {
         let expected = |words: &SharedWords| words.expected.load(Ordering::Acquire);
-        self.words.is_some_and(|words| expected(words) > 1)
+        self.words.is_some_and(|words| expected(words) > 1) && !self.are_gone()
+    }
+
+    /// Whether the last flush was so long ago that its commits are not expected any more. A process in
+    /// another time namespace may have noted a time in the future. The model checker has its own time.
+    pub fn are_gone(self) -> bool {
+        let released = |words: &SharedWords| words.released.load(Ordering::Acquire);
+        let is_over = |words: &SharedWords| is_over(released(words), now_millis());
+        !cfg!(shuttle) && self.words.is_none_or(is_over)
     }
 
     /// The flush was not made.
@@ -119,10 +139,14 @@ impl Arrivals<'_> {
     }
 }
 
+/// Whether the commits are gone that a flush has released: see `SharedWords::released`.
+fn is_over(noted: u64, now: u32) -> bool {
+    u64::from(age(noted, now)) >= noted >> 32
+}
+
 #[cfg(all(test, not(any(shuttle, loom))))]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     const LONG: Duration = Duration::from_secs(600);
 
@@ -134,7 +158,7 @@ mod tests {
     fn flush(arrivals: Arrivals<'_>, commits: u32) {
         let begun = arrivals.begin();
         arrive(arrivals, commits);
-        arrivals.end(begun);
+        arrivals.end(begun, Duration::ZERO);
     }
 
     /// Two halves of four that flush in turns.
@@ -159,6 +183,41 @@ mod tests {
         flush(arrivals, 0);
         arrive(arrivals, 7);
         assert!(arrivals.are_complete());
+    }
+
+    #[test]
+    fn what_a_flush_of_long_ago_released_does_not_come_back() {
+        let lasts = |took| {
+            let words = SharedWords::default();
+            let arrivals = halves(&words);
+            let begun = arrivals.begin();
+            arrive(arrivals, 2);
+            arrivals.end(begun, took);
+            let noted = words.released.load(Ordering::Acquire);
+            let lasts = noted >> 32;
+            // Another clock may be behind, and a count of milliseconds begins again.
+            let at = |passed: u64| (noted as u32).wrapping_add(passed as u32);
+            let before = |ahead: u64| (noted as u32).wrapping_sub(ahead as u32);
+            for now in [at(0), at(lasts - 1), before(lasts - 1)] {
+                assert!(!is_over(noted, now), "{took:?}");
+            }
+            for now in [at(lasts), before(lasts), at(1 << 30)] {
+                assert!(is_over(noted, now), "{took:?}");
+            }
+            let long_ago = lasts << 32 | u64::from(before(2 * lasts));
+            for (noted, are_gone) in [(long_ago, true), (u64::from(u32::MAX) << 32, false)] {
+                words.released.store(noted, Ordering::Release);
+                assert_eq!(arrivals.are_gone(), are_gone);
+                assert_eq!(arrivals.come_back(), !are_gone);
+            }
+            Duration::from_millis(lasts)
+        };
+        assert_eq!(lasts(Duration::ZERO), TOGETHER * COME_BACK_FLUSHES);
+        let slow = 2 * TOGETHER;
+        assert_eq!(lasts(slow), slow * COME_BACK_FLUSHES);
+        // A process that was stopped in its flush.
+        assert_eq!(lasts(LONG), COME_BACK);
+        assert!(is_over(0, 0), "a process of an older version notes no time");
     }
 
     #[test]

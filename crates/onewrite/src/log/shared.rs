@@ -438,12 +438,12 @@ pub fn moment() -> u64 {
 }
 
 /// The same, as far as a part of a word holds it.
-fn now_millis() -> u32 {
+pub(super) fn now_millis() -> u32 {
     (now() / 1_000_000) as u32
 }
 
-/// The milliseconds since a process has noted that it reads. Another time namespace may be ahead.
-fn age(noted: u64, now: u32) -> u32 {
+/// The milliseconds since the time in the lower half of a word. Another time namespace may be ahead.
+pub(super) fn age(noted: u64, now: u32) -> u32 {
     (now.wrapping_sub(noted as u32) as i32).unsigned_abs()
 }
 

@@ -60,6 +60,8 @@ pub struct SharedWords {
     pub readers: [AtomicU64; 2],
     /// When a waiter of any process began to look for the end of a turn without sleeping; 0 if none does.
     pub watched: AtomicU64,
+    /// For how long the commits that the last flush for a group released may come again, and when it ended.
+    pub released: AtomicU64,
 }
 
 enum Words {

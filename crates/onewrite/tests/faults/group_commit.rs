@@ -47,6 +47,13 @@ pub(super) fn deferred(db: &Connection) -> u64 {
         .expect("a number")
 }
 
+/// How many commits have arrived for a flush: a word of the memory that processes share.
+fn arrivals(path: &Path) -> u32 {
+    let page = companion(&companion(path, "-onewrite"), "-shm");
+    let page = std::fs::read(page).expect("the page that processes share");
+    u32::from_ne_bytes(page[60..64].try_into().expect("a word"))
+}
+
 #[test]
 fn connections_that_take_turns_publish_first() {
     in_each_mode(|path, mode| {
@@ -100,6 +107,29 @@ fn a_commit_after_one_in_which_others_were_refused_holds_nobody_up() {
     });
 }
 
+/// SQLite rolls back what finds no space, and the application tries again.
+#[test]
+fn a_commit_in_place_of_one_that_failed_is_in_company_as_that_was() {
+    in_each_mode(|path, mode| {
+        let [db, other] = in_company(path, mode);
+        let alone = || std::thread::sleep(COMPANY + Duration::from_millis(10));
+        other.busy_timeout(Duration::ZERO).expect("no timeout");
+        sql(&db, "BEGIN IMMEDIATE");
+        assert!(try_sql(&other, INSERT).is_err(), "the lock is taken");
+        sql(&db, "ROLLBACK");
+        alone();
+        let before = deferred(&db);
+        let full = Refusal::of(path, Which::Frames, 28);
+        assert_eq!(failing(&db, INSERT), code::FULL);
+        assert!(full.has_come());
+        drop(full);
+        for _ in 0..2 {
+            sql(&db, INSERT);
+            assert_eq!(deferred(&db), before + 1, "the first of the two");
+        }
+    });
+}
+
 /// The flush of a slow device takes longer than company lasts. The one that committed last may be the
 /// first to come back.
 #[test]
@@ -117,6 +147,7 @@ fn a_commit_after_a_flush_for_several_is_in_company_and_the_next_is_not() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         };
+        let arrived = arrivals(path);
         let held = Refusal::held(path, Which::Flush, 0);
         let insert = |db: Connection| {
             std::thread::spawn(move || {
@@ -130,8 +161,10 @@ fn a_commit_after_a_flush_for_several_is_in_company_and_the_next_is_not() {
         awaits(2);
         let last = insert(last);
         awaits(3);
-        // It arrives at the flush a moment after it is counted.
-        std::thread::sleep(Duration::from_millis(200));
+        // They arrive at the flush a moment after they are counted.
+        while arrivals(path).wrapping_sub(arrived) < 3 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         held.release();
         let [_db, _other, last] = [first, other, last].map(|it| it.join().expect("no panic"));
         for commits in [4, 4] {

@@ -192,6 +192,21 @@ impl Stock {
         resealed
     }
 
+    /// SQLite recovers the log, up to this frame.
+    pub fn recover(&mut self, last: u32) {
+        self.writer.recovery_begins(self.header.salts);
+        self.writer.size().expect("a size");
+        let mut frame = vec![0; self.page.frame_bytes()];
+        for no in 1..=last + 1 {
+            let at = self.page.frame_range(FrameNo(no)).start;
+            // Behind the last one it meets what does not follow.
+            let read = self.writer.read(&mut frame, at, None);
+            assert!(read.is_ok() || no > last, "{read:?}");
+        }
+        assert_eq!(self.published.last_frame, FrameNo(last));
+        self.writer.recovered(Some(self.published));
+    }
+
     /// The last commit that recovery finds.
     pub fn last_commit(&self) -> Option<u32> {
         let survey = survey_file(&self.path).expect("the log")?;

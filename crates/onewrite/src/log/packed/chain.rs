@@ -167,6 +167,8 @@ pub struct Chain {
     pub bases: Option<Vec<FrameNo>>,
     /// Published frames that the walk has passed since [`Chain::take_learned`].
     learned: Vec<(FrameNo, Logged)>,
+    /// The chain of readers, while a connection of this process recovers or writes and this one is its.
+    pub aside: Option<Box<Chain>>,
 }
 
 impl Chain {
@@ -184,7 +186,22 @@ impl Chain {
             nothing_behind: false,
             bases: None,
             learned: Vec::new(),
+            aside: None,
         }
+    }
+
+    /// The chain for readers that may not change this one.
+    pub fn aside(&mut self) -> &mut Chain {
+        let (form, page) = (self.form, self.page);
+        (self.aside).get_or_insert_with(|| Box::new(Chain::new(form, page)))
+    }
+
+    /// Leaves what it knows to readers. A recovery begins with an empty chain.
+    pub fn set_aside(&mut self) {
+        let new = Chain::new(self.form, self.page);
+        let aside = self.aside.take();
+        let known = std::mem::replace(self, new);
+        self.aside = aside.or_else(|| Some(Box::new(known)));
     }
 
     /// Called when a transaction begins: checks whether there is a record at the tail, where the
@@ -266,6 +283,12 @@ impl Chain {
     pub fn published(&self, frame: FrameNo, history: History) -> Option<Position> {
         let known = self.history == Some(history) && frame <= self.published.last;
         self.position(frame).filter(|_| known)
+    }
+
+    /// A frame that is known to be published, here or in the chain aside.
+    pub fn published_anywhere(&self, frame: FrameNo, history: History) -> Option<Position> {
+        let aside = || self.aside.as_ref()?.published(frame, history);
+        self.published(frame, history).or_else(aside)
     }
 
     /// Any frame that was walked or appended.

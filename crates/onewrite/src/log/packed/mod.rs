@@ -53,7 +53,7 @@ pub use packing::{LastBatch, Packing};
 pub use record::Form;
 use record::{Kind, Record};
 use recovery::Recovery;
-use window::{Window, Windowed};
+use window::Windowed;
 
 /// Counters of compression, since the log was opened.
 #[derive(Debug, Default)]
@@ -142,6 +142,9 @@ pub struct Packed {
     recovery: Mutex<Option<Recovery>>,
     /// Whether there is a `recovery`.
     recovers: AtomicBool,
+    /// Whether a connection of this process has SQLite's locks of recovery. Then the chain is that
+    /// connection's, and readers use one aside.
+    recovering: AtomicBool,
     /// Counters of compression.
     pub counters: Counters,
 }
@@ -161,6 +164,7 @@ impl Packed {
             bases: Mutex::default(),
             recovery: Mutex::default(),
             recovers: AtomicBool::new(false),
+            recovering: AtomicBool::new(false),
             counters: Counters::default(),
         }
     }
@@ -201,9 +205,10 @@ impl Packed {
         last: FrameNo,
     ) -> io::Result<bool> {
         let history = history.into();
-        self.end_recovery();
+        self.forget_recovery();
         self.bases().forget_behind(history, last);
         let mut chain = self.chain_mut();
+        chain.aside = None;
         chain.turn_to(history);
         chain.rewind();
         if chain.tail().last > last {
@@ -228,72 +233,14 @@ impl Packed {
 
     /// The transaction is over, one way or the other.
     pub fn end_transaction(&self) {
-        self.chain_mut().writing = false;
+        let mut chain = self.chain_mut();
+        chain.writing = false;
+        chain.aside = None;
     }
 
     /// The log begins a generation.
     pub fn restart(&self, history: impl Into<History>) {
         self.chain_mut().restart(history);
-    }
-
-    /// Walks over the whole log, for recovery. Returns its last frame.
-    ///
-    /// # Errors
-    /// An I/O error.
-    pub fn survey<B: LogBytes + ?Sized>(&self, log: &B, salts: Salts) -> io::Result<FrameNo> {
-        let mut window = Window::default();
-        let mut chain = self.chain_mut();
-        if chain.writing {
-            // The log is being opened while a connection of this process writes. The writer's
-            // gathered frames go after the frames that it knows, of a generation that may not be in
-            // the file yet.
-            drop(chain);
-            let mut apart = Chain::new(self.form, self.page);
-            apart.restart(salts);
-            apart.reach_end(&Windowed::new(log, &mut window))?;
-            return Ok(apart.tail().last);
-        }
-        chain.restart(salts);
-        chain.bases = Some(Vec::new());
-        let walked = chain.reach_end(&Windowed::new(log, &mut window));
-        let bases = chain.bases.take().unwrap_or_default();
-        walked?;
-        let last = chain.tail().last;
-        drop(chain);
-        // Recovery reads frame after frame, from the first on.
-        *self.recovery() = Some(Recovery {
-            window,
-            bases: recovery::Bases::new(bases),
-        });
-        self.recovers.store(true, Ordering::Relaxed);
-        Ok(last)
-    }
-
-    /// Recovery has published the frames up to `last`, and no other process has the log yet. The
-    /// walked frames are the published ones, unless there were more.
-    pub fn recovered(&self, history: impl Into<History>, last: FrameNo) {
-        let history = history.into();
-        let mut chain = self.chain_mut();
-        let walked = self.recovers.load(Ordering::Relaxed) && !chain.writing;
-        let is_all = chain.salts() == Some(history.salts) && chain.tail().last == last;
-        if walked && is_all {
-            chain.goes_on_in(history);
-            chain.publish(last);
-        }
-        drop(chain);
-        self.end_recovery();
-    }
-
-    fn recovery(&self) -> MutexGuard<'_, Option<Recovery>> {
-        self.recovery.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The data it has read are no longer useful, or may no longer be true.
-    fn end_recovery(&self) {
-        if self.recovers.load(Ordering::Relaxed) {
-            *self.recovery() = None;
-            self.recovers.store(false, Ordering::Relaxed);
-        }
     }
 
     /// Everything up to this frame is published: later frames may refer to these.
@@ -413,7 +360,7 @@ impl Packed {
 
     /// The laid-out frames are in the file.
     pub fn written(&self, packing: &Packing) {
-        self.end_recovery();
+        self.forget_recovery();
         self.chain_mut().append(&packing.link);
     }
 
@@ -469,7 +416,7 @@ impl Packed {
     ) -> io::Result<Option<Position>> {
         let chain = self.chain();
         let known = match published {
-            Some(_) => chain.published(frame, history),
+            Some(_) => chain.published_anywhere(frame, history),
             None if chain.history() == Some(history) => chain.position(frame),
             None => None,
         };
@@ -479,16 +426,17 @@ impl Packed {
         drop(chain);
         let mut shared = self.chain_mut();
         let mut apart;
-        let chain =
-            match shared.writing && (shared.history() != Some(history) || published.is_some()) {
-                // A reader asks for a frame that this process's writer did not see published: the log
-                // changed meanwhile. The writer's own frames must not be forgotten for that.
-                true => {
-                    apart = Chain::new(self.form, self.page);
-                    &mut apart
-                }
-                false => &mut *shared,
-            };
+        let chain = match published {
+            // A reader asks for a frame that this process's writer did not see published: the log changed
+            // meanwhile. Or another connection of this process recovers. Their own frames must not be
+            // forgotten for that.
+            Some(_) if shared.writing || self.is_recovering() => shared.aside(),
+            None if shared.writing && shared.history() != Some(history) => {
+                apart = Chain::new(self.form, self.page);
+                &mut apart
+            }
+            _ => &mut *shared,
+        };
         chain.turn_to(history);
         match published {
             Some(last) => {
@@ -521,7 +469,9 @@ impl Packed {
         };
         let (header, page) = out;
         if published.is_some() {
-            self.end_recovery();
+            if !self.is_recovering() {
+                self.forget_recovery();
+            }
         } else if let Some(recovery) = &mut *self.recovery() {
             let Recovery { window, bases } = recovery;
             return Windowed::new(log, window).view(at.bytes(), at.offset(), |bytes| {
