@@ -301,7 +301,8 @@ impl Core {
             Err(Failed::Midway(e)) if e.is_full() && !self.double => {
                 // A file system that copies on write. Each page is as before or as written.
                 let txn = self.txn()?;
-                txn.spilled.extend(txn.dirty.keys().map(|page| (*page, 0)));
+                let pages: Vec<u32> = txn.dirty.keys().copied().collect();
+                pages.into_iter().for_each(|page| txn.note_written(page, 0));
                 return Err(self.undo_after(e));
             }
             Err(Failed::Midway(e)) => {
@@ -444,9 +445,11 @@ impl Core {
         }
         // For a rollback: these stand in place now.
         let txn = self.txn()?;
-        let changed = images.iter().filter(|(p, _)| txn.dirty.contains_key(p));
-        txn.spilled
-            .extend(changed.map(|(p, image)| (*p, page::crc_of(image))));
+        for (page, image) in &images {
+            if txn.dirty.contains_key(page) {
+                txn.note_written(*page, page::crc_of(image));
+            }
+        }
         Ok(Written {
             flushed: flush,
             crcs: own,

@@ -26,6 +26,7 @@ use crate::storage::{READERS, Storage};
 use crate::tree::value::Walked;
 use crate::types::{Options, PageNo, Stats, TreeKind};
 use crate::unflushed::Unflushed;
+use crate::unowned::Unowned;
 
 /// Reads again after a checksum error: a writer may have been in the middle of the page.
 const READ_TRIES: usize = 200;
@@ -84,6 +85,8 @@ pub(crate) struct Txn {
     pub(crate) own: HashSet<u32>,
     /// Pages that die with it.
     pub(crate) freed: HashSet<u32>,
+    /// Those of them that die also where it is rolled back.
+    pub(crate) unowned: Unowned,
     pub(crate) ops: Vec<AllocOp>,
     /// Pages written before the commit, with the checksums of what was written.
     pub(crate) spilled: BTreeMap<u32, u32>,
@@ -123,6 +126,7 @@ impl Txn {
             dirty: HashMap::default(),
             own: HashSet::default(),
             freed: HashSet::default(),
+            unowned: Unowned::default(),
             ops: Vec::new(),
             spilled: BTreeMap::new(),
             wrote_new_pages: false,
@@ -494,6 +498,7 @@ impl Core {
         }
         if txn.freed.insert(page) {
             txn.ops.push(AllocOp::Freed(page));
+            txn.unowned.dies(page);
         }
         Ok(())
     }
@@ -535,9 +540,10 @@ impl Core {
                     txn.own.insert(p);
                     self.space.map.remove(p);
                 }
-                AllocOp::Freed(p) => {
+                AllocOp::Freed(p) if !txn.unowned.contains(p) => {
                     txn.freed.remove(&p);
                 }
+                AllocOp::Freed(_) => {}
             }
         }
     }

@@ -67,6 +67,7 @@ mod turns;
 mod txn;
 mod types;
 mod unflushed;
+mod unowned;
 mod vacuum;
 
 pub use cursor::{Cursor, READABLE_BEHIND, Seek};

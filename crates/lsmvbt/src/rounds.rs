@@ -168,9 +168,10 @@ impl Core {
 
     /// Writes pages of the transaction in place. They are clean then.
     fn spill_images(&mut self, images: &[(u32, Box<Image>)]) -> Result<()> {
-        let sums = images.iter().map(|(page, i)| (*page, page::crc_of(i)));
-        // From now on a rollback must look at them.
-        self.txn()?.spilled.extend(sums);
+        let txn = self.txn()?;
+        for (page, image) in images {
+            txn.note_written(*page, page::crc_of(image));
+        }
         if let Err(error) = self.write_in_place(images) {
             return match error.is_full() {
                 true => Err(error),

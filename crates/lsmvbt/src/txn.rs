@@ -293,10 +293,7 @@ impl Core {
                 continue;
             };
             let image = node.encode(self.salt, stamp)?;
-            // From now on a rollback must look at it.
-            self.txn()?
-                .spilled
-                .insert(*page, crate::page::crc_of(&image));
+            self.txn()?.note_written(*page, crate::page::crc_of(&image));
             let writing = Error::io("writing a page");
             let written = self.storage.write_at(PageNo(*page).offset(), &image[..]);
             if let Err(e) = written.map_err(writing) {
@@ -318,6 +315,7 @@ impl Core {
         let undone = self.undo_spills();
         if undone.is_ok() {
             self.undo_ops(0)?;
+            self.give_back_unowned()?;
             self.protect_slots();
             // Slots that have moved stay, and others must learn that the old ones are free.
             self.publish_free()?;

@@ -331,7 +331,7 @@ impl Core {
         let m = self.version()?;
         let (page, at, e) = self.root_entry(tree, m)?;
         self.changed(tree);
-        self.free_own_tree(tree)?;
+        self.take_back_tree(tree)?;
         if e.start < m {
             self.node_mut(page)?.end(at, m, Ended::Killed);
             return self.settle_catalog(page);
@@ -346,7 +346,7 @@ impl Core {
         let (page, at, e) = self.root_entry(tree, m)?;
         let kind = self.kind_of(e.child, tree)?;
         self.changed(tree);
-        self.free_own_tree(tree)?;
+        self.take_back_tree(tree)?;
         let leaf = self.allocate(|p, m| Node::new(p, PageType::Leaf, Some(kind), tree, 0, m))?;
         if e.start < m {
             return self.change_entry(page, at, leaf, Ended::Killed);

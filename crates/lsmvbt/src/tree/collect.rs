@@ -43,6 +43,10 @@ impl Core {
 
     /// Collects the dead entries of a node that can go. `wanted`: its space is needed.
     pub(crate) fn collect(&mut self, page: u32, wanted: bool) -> Result<()> {
+        self.collecting(page, |core| core.collect_of(page, wanted))
+    }
+
+    fn collect_of(&mut self, page: u32, wanted: bool) -> Result<()> {
         let keep = self.keep()?;
         let before = self.node(page)?;
         if !before.entries().iter().any(|e| Self::collectable(&keep, e)) {
@@ -226,10 +230,43 @@ impl Core {
         Ok(true)
     }
 
-    /// Frees the pages of a tree that were born in this transaction, when it also removes the tree.
-    /// It reads no more than the transaction has written. Pages owned by dead entries in them also
-    /// belong to a page of the base, where the entries were still alive.
-    pub(crate) fn free_own_tree(&mut self, tree: u32) -> Result<()> {
+    /// Takes back what this transaction has done in a tree, when it also removes the tree. It reads no
+    /// more than the transaction has written. Pages born in it are free. Pages owned by dead entries in
+    /// them also belong to a page of the base, where the entries are alive again. So a dropped tree is
+    /// freed as it was at the base, whatever is collected in its pages until then.
+    pub(crate) fn take_back_tree(&mut self, tree: u32) -> Result<()> {
+        self.free_own_tree(tree)?;
+        let txn = self.txn()?;
+        let base = txn.base;
+        let written = txn.dirty.keys().chain(txn.spilled.keys());
+        let mut pages: Vec<u32> = written.copied().collect();
+        pages.sort_unstable();
+        pages.dedup();
+        for page in pages {
+            let node = self.node(page)?;
+            if node.tree != tree || node.birth > base || node.unchanged_since(base) {
+                continue;
+            }
+            drop(node);
+            self.node_mut(page)?.strip(base);
+            self.write_only_if_changed(page)?;
+            self.spill_if_needed()?;
+        }
+        Ok(())
+    }
+
+    /// A page that has its entries of before need not be written.
+    pub(crate) fn write_only_if_changed(&mut self, page: u32) -> Result<()> {
+        let node = self.node(page)?;
+        let is_spilled = self.txn()?.spilled.contains_key(&page);
+        let clean = self.cache.get(page);
+        if !is_spilled && clean.is_some_and(|clean| clean.same_entries(&node)) {
+            self.txn()?.dirty.remove(&page);
+        }
+        Ok(())
+    }
+
+    fn free_own_tree(&mut self, tree: u32) -> Result<()> {
         let mut pages: Vec<u32> = self.txn()?.own.iter().copied().collect();
         pages.sort_unstable();
         for page in pages {
@@ -287,5 +324,36 @@ impl Core {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Db, Durability, MemoryFile, Options, Torn, TreeKind};
+
+    #[test]
+    fn a_large_transaction_that_drops_its_tree_stays_within_its_memory() {
+        const CACHE: usize = 32;
+        for torn in [Torn::Trust, Torn::Double] {
+            let options = Options {
+                torn,
+                cache_pages: CACHE,
+                ..Options::default()
+            };
+            let mut db = Db::open(MemoryFile::new().storage(), options).unwrap();
+            db.begin_write().unwrap();
+            let tree = db.create_tree(TreeKind::Integer).unwrap();
+            (0..3000).for_each(|key| db.put_integer(tree, key, &[1; 300]).unwrap());
+            db.commit(Durability::Flush).unwrap();
+            db.begin_write().unwrap();
+            // A short row for each page or so, for which it has room.
+            let keys = (0..3000).step_by(10);
+            keys.for_each(|key| db.put_integer(tree, key, b"new").unwrap());
+            db.drop_tree(tree).unwrap();
+            let dirty = db.core.txn().unwrap().dirty.len();
+            assert!(dirty <= CACHE + 2, "{torn:?}: {dirty} pages");
+            db.commit(Durability::Flush).unwrap();
+            assert_eq!(db.check().unwrap(), Vec::<String>::new(), "{torn:?}");
+        }
     }
 }

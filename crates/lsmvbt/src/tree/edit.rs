@@ -4,6 +4,7 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::page::{CAPACITY, Ended, Entry, INF, Node, NodeRef, PageType, cell};
 use crate::room;
+use crate::tree::pack::end_cost;
 use crate::tree::search::{Place, Target};
 use crate::types::{PageNo, TreeKind};
 
@@ -214,21 +215,67 @@ impl Core {
         let (tree, own) = (node.tree, self.txn()?.own.contains(&page));
         match node.live_count() {
             0 if own && node.entries().iter().any(owns) => self.keep_owners(page),
-            0 => {
-                let leaf =
-                    self.allocate(|p, m| Node::new(p, PageType::Leaf, node.tree_kind, tree, 0, m))?;
-                self.replace_root(tree, leaf, Ended::Replaced)?;
-                self.retire(page, &[])
-            }
-            1 if !own => {
-                let child = node
-                    .entries()
-                    .iter()
-                    .find(|e| e.live())
-                    .map_or(0, |e| e.child);
-                self.replace_root(tree, child, Ended::Replaced)
-            }
+            0 => self.kill_root(page),
+            1 if !own && !self.is_root_since(page, tree)? => self.lower_root(page),
             _ => Ok(()),
+        }
+    }
+
+    /// The only child of a root takes its place. A router of an earlier version stays as it is: it owns
+    /// nothing then, so it must have no chain. And if the child dies in this transaction as well, there must
+    /// be room for the router's end.
+    fn lower_root(&mut self, page: u32) -> Result<()> {
+        let m = self.version()?;
+        let node = self.node(page)?;
+        let Some(at) = node.entries().iter().position(Entry::live) else {
+            return Ok(());
+        };
+        let router = node.entries()[at];
+        if router.start == m {
+            self.end_entry(page, at)?;
+        } else if router.overflow != 0 || node.size() + end_cost(&node, &router, m) > CAPACITY {
+            return Ok(());
+        }
+        self.replace_root(node.tree, router.child, Ended::Replaced)
+    }
+
+    /// A root without live entries becomes an empty leaf. If it has no room for the ends of all entries
+    /// that own pages, a node with these takes its place.
+    pub(crate) fn kill_root(&mut self, page: u32) -> Result<()> {
+        let tree = self.node(page)?.tree;
+        self.root_dies(page, tree)?;
+        let (node, revived) = self.retire_with(page)?;
+        let root = match revived.is_empty() {
+            true => {
+                self.allocate(|p, m| Node::new(p, PageType::Leaf, node.tree_kind, tree, 0, m))?
+            }
+            false => self.node_of_owners(&node, &revived)?,
+        };
+        self.replace_root(tree, root, Ended::Replaced)
+    }
+
+    /// True if this root is a page of an earlier version that has become the root in this transaction. It
+    /// was the last child of the root of before, which still has its router, live, and so does not own it.
+    pub(crate) fn is_root_since(&mut self, root: u32, tree: u32) -> Result<bool> {
+        let m = self.version()?;
+        Ok(!self.txn()?.own.contains(&root) && self.root_start(tree)? == m)
+    }
+
+    /// A root dies. Its entry in the catalog owns it. If it has become the root in this transaction, it has
+    /// no such entry. Then its router in the root of before ends, and owns it.
+    fn root_dies(&mut self, root: u32, tree: u32) -> Result<()> {
+        if !self.is_root_since(root, tree)? {
+            return Ok(());
+        }
+        let base = self.txn()?.base;
+        let before = self.root(tree, base)?;
+        let routers = self.node(before)?;
+        let mut routers = routers.entries().iter();
+        let at = routers.position(|e| e.live() && e.child == root);
+        debug_assert!(at.is_some(), "page {before} does not lead to {root}");
+        match at {
+            Some(at) => self.end_entry(before, at).map(|_| ()),
+            None => Ok(()),
         }
     }
 
@@ -268,10 +315,7 @@ impl Core {
             }
         }
         let node = self.node(page)?;
-        let clean = self.cache.get(page);
-        if !spilled && clean.is_some_and(|c| c.same_entries(&node)) {
-            self.txn()?.dirty.remove(&page);
-        }
+        self.write_only_if_changed(page)?;
         Ok((node, revived))
     }
 
@@ -419,7 +463,14 @@ impl Core {
         let m = self.version()?;
         let node = self.node(old)?;
         let (tree, level, kind) = (node.tree, node.level, node.tree_kind);
-        let start = self.root_start(tree)?;
+        // If it dies in this transaction, too, its router owns it.
+        let start = match self.is_root_since(old, tree)? {
+            true => node.birth,
+            false => self.root_start(tree)?,
+        };
+        if died {
+            self.root_dies(old, tree)?;
+        }
         let ended = if died { Ended::Replaced } else { Ended::Moved };
         if died && nodes.len() == 1 {
             return self.replace_root(tree, nodes[0], ended);

@@ -204,8 +204,7 @@ impl Core {
         }
         let node = self.node_of(root, tree, None)?;
         let own = self.txn()?.own.contains(&root);
-        if !own && self.root_start(tree)? == self.version()? {
-            // It became the root in this transaction: only the entry of an earlier root leads to it.
+        if self.is_root_since(root, tree)? {
             return Ok((moved, true));
         }
         let q = self.allocate_node(&node)?;

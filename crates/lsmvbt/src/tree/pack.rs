@@ -97,7 +97,7 @@ pub(super) fn router_cost(node: &Node, e: &Entry) -> usize {
 }
 
 /// Bytes that a router takes more once it has ended.
-pub(super) fn end_cost(node: &Node, e: &Entry, m: u64) -> usize {
+pub(crate) fn end_cost(node: &Node, e: &Entry, m: u64) -> usize {
     let ended = Entry {
         end: m,
         ended: Ended::Killed,

@@ -92,6 +92,9 @@ impl Core {
         if live.is_empty() && depth > 0 {
             return self.kill_node(path, depth);
         }
+        if live.is_empty() && node.kind == PageType::Inner {
+            return self.kill_root(page);
+        }
         let mut bytes: usize = live.iter().map(|e| node.cost(e)).sum();
         if own {
             let is_row = node.tree_kind == Some(TreeKind::Integer);
@@ -393,5 +396,38 @@ mod tests {
         assert_eq!(owners(core, &pages), before);
         put(core, tree, 2);
         assert_eq!(core.check().unwrap(), Vec::<String>::new());
+    }
+
+    /// Found by reading: the new root had no router, as above, where the root was of an earlier version.
+    #[test]
+    fn a_root_of_before_that_becomes_too_large_without_live_entries_leads_to_a_leaf() {
+        let (mut db, tree, root) = root_of_owners(false);
+        // Keeps the dead entries.
+        let view = db.snapshot().unwrap();
+        let core = &mut db.core;
+        let m = core.version().unwrap();
+        let leaf = |page, m| Node::new(page, PageType::Leaf, Some(TreeKind::Integer), tree, 0, m);
+        let child = core.allocate(leaf).unwrap();
+        let node = core.node_mut(root).unwrap();
+        node.remove(0);
+        let left = CAPACITY - node.size();
+        let router = |bit: u32| Entry {
+            start: m,
+            end: INF,
+            child,
+            ..owner(m, 1 << bit)
+        };
+        let router = (0..63).map(router).find(|e| node.cost(e) == left);
+        node.insert(0, router.unwrap(), &[]);
+        assert_eq!(node.size(), CAPACITY);
+        put(core, tree, 5);
+        db.commit(Durability::Flush).unwrap();
+        db.begin_write().unwrap();
+        assert!(db.delete_integer(crate::TreeId(tree), 5).unwrap());
+        assert_eq!(db.check().unwrap(), Vec::<String>::new());
+        put(&mut db.core, tree, 7);
+        db.commit(Durability::Flush).unwrap();
+        assert_eq!(db.check().unwrap(), Vec::<String>::new());
+        drop(view);
     }
 }
