@@ -7,7 +7,7 @@
 //!
 //! A turn of a small transaction is shorter than putting a thread to sleep and waking it. So the
 //! first waiter spins for a moment before it sleeps; the others sleep at once. That holds within a process,
-//! and among processes. Where turns last longer, hardly anybody spins: see [`Looks`].
+//! and among processes. Where turns last longer, hardly anybody spins: see `looks.rs`.
 //!
 //! At `synchronous=NORMAL` a commit waits for nothing, so its connection comes back at once. Handing over
 //! each time would cost more than the commits. So such a connection has a *slice* of time, in which it
