@@ -41,9 +41,10 @@ impl Log {
         if !has_frames {
             return Ok(());
         }
-        let flushed = self.file.flush();
+        // If it fails, what is in the page cache may be the only copy, and `onewrite salvage` can read it.
+        self.file.flush()?;
         self.file.drop_page_cache();
-        Ok(flushed?)
+        Ok(())
     }
 
     /// Opens the state that the log's processes share. `alone`: no other process has it open.
