@@ -138,7 +138,7 @@ static int glueAsOf(Btree *p, const char *zFilename, int vfsFlags){
   if( vfsFlags & SQLITE_OPEN_URI ) zVersion = sqlite3_uri_parameter(zFilename, "version");
   if( zVersion==0 ) return SQLITE_OK;
   p->pBt->btsFlags |= BTS_READ_ONLY;
-  rc = lsmvbt_pragma(GLUE(p)->pEngine, "lsmvbt_version", zVersion, &zAnswer);
+  rc = gluePragmaWaits(p, "lsmvbt_version", zVersion, &zAnswer);
   if( rc==SQLITE_ERROR || rc==SQLITE_NOTFOUND ){
     rc = glueCannotOpen(p->db, "%s: version=%s: %s", zFilename, zVersion, zAnswer ? zAnswer : "no such thing here");
   }

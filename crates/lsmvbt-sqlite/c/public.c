@@ -369,7 +369,7 @@ static int gluePragma(Btree *p, char **azPragma){
     if( rc==SQLITE_OK ) rc = sqlite3BtreeRollback(p, SQLITE_OK, 0);
     if( rc!=SQLITE_OK ) return rc;
   }
-  return lsmvbt_pragma(GLUE(p)->pEngine, azPragma[1], azPragma[2], &azPragma[0]);
+  return gluePragmaWaits(p, azPragma[1], azPragma[2], &azPragma[0]);
 }
 
 /* SQLite ignores a pragma that it does not know. A setting of the other engine would seem to hold. */

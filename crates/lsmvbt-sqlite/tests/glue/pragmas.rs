@@ -1,5 +1,7 @@
 //! Pragmas of LS-MVBT: status, history, reading as of a version, and assumptions about page writes.
 
+use std::time::{Duration, Instant};
+
 use lsmvbt::{Caching, Db, DirectFile, Options};
 
 use lsmvbt_sqlite::sqlite::Connection;
@@ -404,6 +406,41 @@ fn a_connection_that_reads_nothing_keeps_nothing() {
     assert_eq!(refused(&a, "PRAGMA lsmvbt_reclaim"), "database is locked");
     run(&b, "COMMIT");
     number(&one(&a, "PRAGMA lsmvbt_reclaim"));
+}
+
+/// As SQLite's own pragmas do: `user_version` here.
+#[test]
+fn a_pragma_waits_for_another_writer_as_busy_timeout_says() {
+    for set in [
+        "user_version = 3",
+        "lsmvbt_history = 5",
+        "lsmvbt_history = '1 hour'",
+        "lsmvbt_torn = trust",
+        "lsmvbt_reclaim",
+    ] {
+        let pragma = format!("PRAGMA {set}");
+        let setup = Setup::new();
+        let (a, b) = (setup.open("x", ENGINE), setup.open("x", ENGINE));
+        run(&a, "CREATE TABLE t(x)");
+        run(&a, "BEGIN IMMEDIATE; INSERT INTO t VALUES (1)");
+        let begun = Instant::now();
+        b.busy_timeout(150).expect("a timeout");
+        assert_eq!(refused(&b, &pragma), "database is locked", "{set}");
+        assert!(begun.elapsed() >= Duration::from_millis(150), "{set}");
+        b.busy_timeout(20_000).expect("a timeout");
+        let waiting = std::thread::spawn(move || run(&b, &pragma));
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(!waiting.is_finished(), "{set}");
+        run(&a, "COMMIT");
+        waiting.join().expect(set);
+    }
+    // In a transaction of its own, waiting could not help.
+    let setup = Setup::new();
+    let a = setup.open("x", ENGINE);
+    a.busy_timeout(20_000).expect("a timeout");
+    run(&a, "BEGIN IMMEDIATE");
+    let message = refused(&a, "PRAGMA lsmvbt_torn = trust");
+    assert_eq!(message, "not within a transaction");
 }
 
 #[test]
