@@ -22,6 +22,7 @@ use crate::engine::{
     Comparison, Connection, CursorId, Durability, Engine, Error, Place, Result, Row, Seek, TreeKind,
 };
 use crate::ffi::{DatabaseFile, VfsWrites, code_of_vfs};
+pub(crate) use pragmas::PRAGMAS;
 use vacuum::Vacuuming;
 
 /// The engine.

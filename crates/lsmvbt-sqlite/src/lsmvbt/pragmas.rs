@@ -9,6 +9,20 @@ use lsmvbt::{Optimizations, Torn, Version, seconds_of};
 use super::{Session, error};
 use crate::engine::{Error, Result};
 
+/// The pragmas, `onewrite_status` aside. Others whose names begin with `lsmvbt_` are errors.
+pub(crate) const PRAGMAS: [&str; 10] = [
+    "lsmvbt_history",
+    "lsmvbt_version",
+    "lsmvbt_torn",
+    "lsmvbt_lazy_split",
+    "lsmvbt_lazy_gc",
+    "lsmvbt_embedding",
+    "lsmvbt_redistribution",
+    "lsmvbt_reserve",
+    "lsmvbt_recovery_pages",
+    "lsmvbt_reclaim",
+];
+
 /// Pages that recovery may always read: those of some commits.
 const FEWEST_PAGES: u32 = 64;
 

@@ -336,7 +336,6 @@ fn the_status_is_json_and_says_what_is_in_force() {
     );
     assert_eq!(one(&b, "SELECT count(*) FROM t"), "503");
     assert_eq!(one(&a, "PRAGMA integrity_check"), "ok");
-    assert_eq!(one(&a, "PRAGMA lsmvbt_unknown = 1"), "(no row)");
 }
 
 #[test]
@@ -441,6 +440,31 @@ fn a_pragma_waits_for_another_writer_as_busy_timeout_says() {
     run(&a, "BEGIN IMMEDIATE");
     let message = refused(&a, "PRAGMA lsmvbt_torn = trust");
     assert_eq!(message, "not within a transaction");
+}
+
+#[test]
+fn an_unknown_pragma_of_the_engine_is_an_error_that_lists_the_known_ones() {
+    let setup = Setup::new();
+    let full = setup.open("full", ENGINE);
+    run(&full, "CREATE TABLE t(x)");
+    let all = refused(&full, "PRAGMA lsmvbt_histroy = '1 day'");
+    let start = "there is no pragma lsmvbt_histroy: this engine has lsmvbt_history, ";
+    assert!(all.starts_with(start), "{all}");
+    let names = all.split_once("has ").expect("names").1;
+    for name in names.split(", ") {
+        assert_ne!(one(&full, &format!("PRAGMA {name}")), "(no row)", "{name}");
+    }
+    // Also in an empty database, in a stock one, and in capitals. The known ones are none.
+    for connection in [full, setup.open("new", ENGINE), setup.open("z", "stock")] {
+        for sql in ["PRAGMA lsmvbt_histroy", "PRAGMA main.LSMVBT_histroy = 1"] {
+            assert_eq!(refused(&connection, sql).to_ascii_lowercase(), all, "{sql}");
+        }
+        for name in names.split(", ") {
+            let answer = connection.query(&format!("PRAGMA {name}"));
+            assert!(answer.is_ok(), "{name}: {answer:?}");
+        }
+        assert_eq!(one(&connection, "PRAGMA unknown = 1"), "(no row)");
+    }
 }
 
 #[test]
