@@ -107,6 +107,21 @@ fn a_version_is_chosen_by_its_time() {
             "{message}"
         );
     }
+    for beyond in [
+        "2999-01-01 00:00:00",
+        "2300-01-01",
+        "2106-02-07 06:28:16",
+        "1969-12-31",
+    ] {
+        let message = refused(&b, &pin(beyond));
+        assert_eq!(
+            message,
+            format!(
+                "{beyond} is beyond the times that versions can have, 1970-01-01 00:00:00 to \
+                 2106-02-07 06:28:15 (UTC)"
+            )
+        );
+    }
     let attach = format!(
         "ATTACH 'file:{}?version=2026-01-01' AS old",
         setup.path("x")
