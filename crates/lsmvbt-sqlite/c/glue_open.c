@@ -183,7 +183,9 @@ SQLITE_PRIVATE int sqlite3BtreeOpen(
   }else if( iEngine<0 && glueUriParameter(*ppBtree, vfsFlags, "version") ){
     rc = glueCannotOpen(db, "%s: version= names a version of a database of lsmvbt, and this file is none", zFilename);
   }else if( iEngine<0 ){
-    return SQLITE_OK;
+    /* So lsmvbt_diff says what the database is not, and SQLite does not say that there is no such table. */
+    if( vfsFlags & SQLITE_OPEN_MAIN_DB ) rc = glueDiffRegister(db);
+    if( rc==SQLITE_OK ) return rc;
   }else if( vfsFlags & SQLITE_OPEN_SHAREDCACHE ){
     rc = glueCannotOpen(db, "%s: a database of engine %s cannot be opened with a shared cache: use cache=private",
                         zFilename, lsmvbt_engine_name(iEngine));

@@ -208,6 +208,22 @@ fn the_rows_that_differ_between_two_versions_are_listed() {
 }
 
 #[test]
+fn a_diff_of_a_stock_database_says_that_it_is_one() {
+    let setup = Setup::new();
+    let file = setup.open("z", "stock");
+    let memory = Connection::open(":memory:").expect("in memory");
+    for stock in [file, memory] {
+        run(&stock, "CREATE TABLE t(x)");
+        assert_eq!(
+            refused(&stock, "SELECT * FROM lsmvbt_diff('t', 1)"),
+            "lsmvbt_diff: main is no database of lsmvbt"
+        );
+        run(&stock, "CREATE TABLE lsmvbt_diff(x)");
+        assert_eq!(one(&stock, "SELECT count(*) FROM lsmvbt_diff"), "0");
+    }
+}
+
+#[test]
 fn a_diff_says_what_it_cannot_do() {
     let setup = Setup::new();
     let a = setup.open("x", ENGINE);
