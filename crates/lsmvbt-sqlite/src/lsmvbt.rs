@@ -5,7 +5,7 @@
 //! glue has saved the cursors' places. So a seek makes a new cursor if the view has changed.
 
 mod diff;
-mod pragmas;
+pub(crate) mod pragmas;
 mod vacuum;
 
 use std::cmp::Ordering;
@@ -22,7 +22,6 @@ use crate::engine::{
     Comparison, Connection, CursorId, Durability, Engine, Error, Place, Result, Row, Seek, TreeKind,
 };
 use crate::ffi::{DatabaseFile, VfsWrites, code_of_vfs};
-pub(crate) use pragmas::PRAGMAS;
 use vacuum::Vacuuming;
 
 /// The engine.

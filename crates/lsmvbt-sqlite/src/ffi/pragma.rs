@@ -6,7 +6,7 @@ use super::code;
 use super::handle::Handle;
 use super::sqlite;
 use crate::engine::Error;
-use crate::lsmvbt::PRAGMAS;
+use crate::lsmvbt::pragmas::PRAGMAS;
 
 /// A C string as text; `None` if it is not UTF-8, since no engine knows such a value.
 ///
