@@ -99,6 +99,9 @@ unsigned int lsmvbt_data_version(EngineDb*);
 /* A pragma of the engine's own; without a value it asks. Writes the answer or the reason for an
 ** error; sqlite3_free() frees it. SQLITE_NOTFOUND if no pragma has this name. */
 int lsmvbt_pragma(EngineDb*, const char *name, const char *value, char **answer);
+/* Why a pragma is none of the engine's, though its name begins like theirs; sqlite3_free() frees it. 0
+** for all others. */
+char *lsmvbt_unknown_pragma(const char *name);
 
 /* VACUUM, outside of a transaction: begins, for all pages (0) or so many at most. Then each call is a
 ** step: SQLITE_DONE after the last one. After SQLITE_BUSY the same step can be tried again. With

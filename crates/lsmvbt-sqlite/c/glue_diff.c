@@ -3,7 +3,7 @@
 ** between two versions. The versions are numbers or times, as in PRAGMA lsmvbt_version. Without `to`
 ** it is the newest one; without `schema` the database is main.
 **
-** Every connection that opens a database of the other engine gets it.
+** Every connection gets it. Of a database of SQLite's own it only says that it is none of the other engine.
 */
 #ifndef SQLITE_OMIT_VIRTUALTABLE
 

@@ -23,13 +23,45 @@ int lsmvbt_file_size(sqlite3_file *pFile, sqlite3_int64 *pSize){
   return sqlite3OsFileSize(pFile, pSize);
 }
 
-/* SQLITE_IOERR_SHMMAP where the VFS has no shared memory. */
+/*
+** Makes all of a region writable before anything is stored there. SQLite's VFS for Unix makes the file of
+** the shared memory longer by one byte in each 4 KiB. Where the file system's blocks are smaller, the other
+** blocks of the 4 KiB are holes, and a store into one is SIGBUS once the disk is full. This takes their
+** space now, or is an error. The file is not opened for that: closing it would drop the VFS's locks.
+**
+** A file system that cannot write a page which it can read has no space (or a quota, or has failed). A
+** kernel without these advices (before Linux 5.14) answers EINVAL: then the memory stays as it is.
+*/
+static int glueHaveSpace(void *pMemory, int nByte){
+#if defined(__linux__)
+  /* MADV_POPULATE_READ and MADV_POPULATE_WRITE, which older headers do not name. */
+  enum { POPULATE_READ = 22, POPULATE_WRITE = 23 };
+  const uptr mask = (uptr)sysconf(_SC_PAGESIZE) - 1;
+  /* A region may begin within a page: the VFS maps whole ones. */
+  char *pFirst = (char*)((uptr)pMemory & ~mask);
+  const size_t nMap = (size_t)((char*)pMemory + nByte - pFirst);
+  if( madvise(pFirst, nMap, POPULATE_WRITE)==0 ) return SQLITE_OK;
+  switch( errno ){
+    case EFAULT: return madvise(pFirst, nMap, POPULATE_READ)==0 ? SQLITE_FULL : SQLITE_IOERR_SHMMAP;
+    case EHWPOISON: return SQLITE_IOERR_SHMMAP;
+    case ENOMEM: return SQLITE_NOMEM_BKPT;
+    default: return SQLITE_OK;
+  }
+#else
+  UNUSED_PARAMETER( pMemory );
+  UNUSED_PARAMETER( nByte );
+  return SQLITE_OK;
+#endif
+}
+
+/* SQLITE_IOERR_SHMMAP where the VFS has no shared memory. Memory that may only be read is an error. */
 int lsmvbt_file_shm_map(sqlite3_file *pFile, int iRegion, int nRegion, void **ppMemory){
   int rc;
   *ppMemory = 0;
   if( pFile->pMethods->iVersion<2 || pFile->pMethods->xShmMap==0 ) return SQLITE_IOERR_SHMMAP;
   rc = sqlite3OsShmMap(pFile, iRegion, nRegion, 1, (void volatile**)ppMemory);
-  return rc==SQLITE_OK && *ppMemory==0 ? SQLITE_IOERR_SHMMAP : rc;
+  if( rc!=SQLITE_OK ) return rc;
+  return *ppMemory==0 ? SQLITE_IOERR_SHMMAP : glueHaveSpace(*ppMemory, nRegion);
 }
 
 int lsmvbt_file_shm_lock(sqlite3_file *pFile, int iLock, int isExclusive, int isRelease){

@@ -76,6 +76,19 @@ static int glueBeginTrans(Btree *p, int wrflag, int *pSchemaVersion){
   return rc;
 }
 
+/* A pragma of the engine. Another connection may write or recover: the busy handler says how long to wait,
+** as for a statement. In a transaction it does not run. */
+static int gluePragmaWaits(Btree *p, const char *zName, const char *zValue, char **pzAnswer){
+  int rc;
+  p->db->busyHandler.nBusy = 0;
+  do{
+    /* Busy comes without a text. */
+    *pzAnswer = 0;
+    rc = lsmvbt_pragma(GLUE(p)->pEngine, zName, zValue, pzAnswer);
+  }while( (rc&0xFF)==SQLITE_BUSY && *pzAnswer==0 && p->inTrans==TRANS_NONE && btreeInvokeBusyHandler(p->pBt) );
+  return (rc&0xFF)==SQLITE_BUSY ? glueBusy(p, rc) : rc;
+}
+
 /* Other statements of the connection may go on reading. Then the transaction becomes a read
 ** transaction. */
 static void glueEndTransaction(Btree *p){

@@ -138,7 +138,7 @@ static int glueAsOf(Btree *p, const char *zFilename, int vfsFlags){
   if( vfsFlags & SQLITE_OPEN_URI ) zVersion = sqlite3_uri_parameter(zFilename, "version");
   if( zVersion==0 ) return SQLITE_OK;
   p->pBt->btsFlags |= BTS_READ_ONLY;
-  rc = lsmvbt_pragma(GLUE(p)->pEngine, "lsmvbt_version", zVersion, &zAnswer);
+  rc = gluePragmaWaits(p, "lsmvbt_version", zVersion, &zAnswer);
   if( rc==SQLITE_ERROR || rc==SQLITE_NOTFOUND ){
     rc = glueCannotOpen(p->db, "%s: version=%s: %s", zFilename, zVersion, zAnswer ? zAnswer : "no such thing here");
   }
@@ -183,7 +183,9 @@ SQLITE_PRIVATE int sqlite3BtreeOpen(
   }else if( iEngine<0 && glueUriParameter(*ppBtree, vfsFlags, "version") ){
     rc = glueCannotOpen(db, "%s: version= names a version of a database of lsmvbt, and this file is none", zFilename);
   }else if( iEngine<0 ){
-    return SQLITE_OK;
+    /* So lsmvbt_diff says what the database is not, and SQLite does not say that there is no such table. */
+    if( vfsFlags & SQLITE_OPEN_MAIN_DB ) rc = glueDiffRegister(db);
+    if( rc==SQLITE_OK ) return rc;
   }else if( vfsFlags & SQLITE_OPEN_SHAREDCACHE ){
     rc = glueCannotOpen(db, "%s: a database of engine %s cannot be opened with a shared cache: use cache=private",
                         zFilename, lsmvbt_engine_name(iEngine));

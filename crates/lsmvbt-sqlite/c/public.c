@@ -369,10 +369,10 @@ static int gluePragma(Btree *p, char **azPragma){
     if( rc==SQLITE_OK ) rc = sqlite3BtreeRollback(p, SQLITE_OK, 0);
     if( rc!=SQLITE_OK ) return rc;
   }
-  return lsmvbt_pragma(GLUE(p)->pEngine, azPragma[1], azPragma[2], &azPragma[0]);
+  return gluePragmaWaits(p, azPragma[1], azPragma[2], &azPragma[0]);
 }
 
-/* SQLite ignores a pragma that it does not know. A setting of the other engine would seem to hold. */
+/* Here, too, a setting of the other engine would seem to hold. */
 static int glueNotOurs(char **azPragma){
   azPragma[0] = sqlite3_mprintf("this database is SQLite's own: PRAGMA journal_mode = lsmvbt, while it is empty, "
                                 "chooses the engine that has this pragma");
@@ -389,7 +389,10 @@ SQLITE_API int sqlite3_file_control(sqlite3 *db, const char *zDbName, int op, vo
     int iDb;
     sqlite3_mutex_enter(db->mutex);
     iDb = zDbName ? sqlite3FindDbName(db, zDbName) : 0;
-    if( iDb>=0 && db->aDb[iDb].pBt && sqlite3StrICmp(azPragma[1], "journal_mode")==0 ){
+    if( iDb>=0 && (azPragma[0] = lsmvbt_unknown_pragma(azPragma[1]))!=0 ){
+      /* SQLite would ignore it, and the setting would seem to hold. */
+      rc = SQLITE_ERROR;
+    }else if( iDb>=0 && db->aDb[iDb].pBt && sqlite3StrICmp(azPragma[1], "journal_mode")==0 ){
       rc = glueJournalMode(db, iDb, azPragma[2], &azPragma[0]);
     }else if( iDb>=0 && glueOwns(db->aDb[iDb].pBt) && sqlite3StrICmp(azPragma[1], "secure_delete")==0 ){
       rc = glueSecureDelete(azPragma[2], &azPragma[0]);

@@ -5,7 +5,7 @@
 //! glue has saved the cursors' places. So a seek makes a new cursor if the view has changed.
 
 mod diff;
-mod pragmas;
+pub(crate) mod pragmas;
 mod vacuum;
 
 use std::cmp::Ordering;

@@ -27,8 +27,8 @@ fn days_of(year: i64, month: i64) -> i64 {
 
 /// Reads a time in UTC, as seconds since 1970: `2026-11-27`, `2026-11-27 10:00` or
 /// `2026-11-27 10:00:00`, with a space or a `T` between date and time, and perhaps a `Z` at the end.
-/// `None` if it is none, or one that does not fit.
-pub fn seconds_of(text: &str) -> Option<u32> {
+/// `None` if it is none. A version's time is one that fits into 32 bits without a sign.
+pub fn seconds_of(text: &str) -> Option<i64> {
     let text = text.strip_suffix('Z').unwrap_or(text);
     let (date, time) = text.split_once([' ', 'T']).unwrap_or((text, "00:00"));
     let [year, month, day] = numbers(date, '-')?.try_into().ok()?;
@@ -37,14 +37,14 @@ pub fn seconds_of(text: &str) -> Option<u32> {
         time.push(0);
     }
     let [hour, minute, second] = time.try_into().ok()?;
-    let is_date = (1970..2107).contains(&year)
+    let is_date = (0..10_000).contains(&year)
         && (1..=12).contains(&month)
         && (1..=days_of(year, month)).contains(&day);
     if !is_date || hour > 23 || minute > 59 || second > 59 {
         return None;
     }
     let within = (hour * 60 + minute) * 60 + second;
-    u32::try_from(days_to(year, month, day) * DAY + within).ok()
+    Some(days_to(year, month, day) * DAY + within)
 }
 
 fn numbers(text: &str, between: char) -> Option<Vec<i64>> {
@@ -83,8 +83,8 @@ mod tests {
                 for day in 1..=days_of(year, month) {
                     let at = format!("{year}-{month:02}-{day:02} 23:59:58");
                     let seconds = seconds_of(&at).unwrap();
-                    assert_eq!(i64::from(seconds), days * DAY + DAY - 2, "{at}");
-                    assert_eq!(text(seconds), at);
+                    assert_eq!(seconds, days * DAY + DAY - 2, "{at}");
+                    assert_eq!(text(u32::try_from(seconds).unwrap()), at);
                     days += 1;
                 }
             }
@@ -92,6 +92,10 @@ mod tests {
         assert_eq!(text(u32::MAX), "2106-02-07 06:28:15");
         assert_eq!(seconds_of("2026-11-27T10:00Z"), Some(1_795_773_600));
         assert_eq!(seconds_of("2026-11-27"), Some(1_795_737_600));
+        assert_eq!(seconds_of("1969-12-31 23:59:59"), Some(-1));
+        let last = i64::from(u32::MAX);
+        assert_eq!(seconds_of("2106-02-07 06:28:16"), Some(last + 1));
+        assert_eq!(seconds_of("9999-12-31"), Some(253_402_214_400));
     }
 
     #[test]
@@ -107,9 +111,9 @@ mod tests {
             "2026-11-27 10",
             "2026-11-27 10:00:00:00",
             "2026-11-27 -1:00",
-            "1969-12-31",
-            "9999-01-01",
-            "2106-02-07 06:28:16",
+            "10000-01-01",
+            "9223372036854775807-01-01",
+            "99999999999999999999-01-01",
             "+2026-11-27",
             "2026-11-27 10:0x",
         ];

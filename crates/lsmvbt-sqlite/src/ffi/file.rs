@@ -322,17 +322,28 @@ impl DatabaseFile {
         }
         let base = match regions[region] {
             Some(base) => base,
-            None => {
-                let base = match self.shared.shares {
-                    Shares::WithAll => self.shared.map_region(region)?,
-                    Shares::WithNone => self.shared.own_region(),
-                };
-                regions[region] = Some(base);
-                base
-            }
+            None => self.map_up_to(&mut regions, region)?,
         };
         // SAFETY: `at` is below the number of words in the region.
         Ok(unsafe { base.add(at) })
+    }
+
+    /// Maps a region, and those below it: a commit reads the last word that it may write before it
+    /// writes a page. Stores to the words before it must have their space on the disk, too.
+    fn map_up_to(
+        &self,
+        regions: &mut [Option<NonNull<AtomicU64>>],
+        region: usize,
+    ) -> io::Result<NonNull<AtomicU64>> {
+        for (number, there) in regions.iter_mut().enumerate().take(region + 1) {
+            if there.is_none() {
+                *there = Some(match self.shared.shares {
+                    Shares::WithAll => self.shared.map_region(number)?,
+                    Shares::WithNone => self.shared.own_region(),
+                });
+            }
+        }
+        regions[region].ok_or_else(|| io::Error::other("shared memory: no region"))
     }
 }
 

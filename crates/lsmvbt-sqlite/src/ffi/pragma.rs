@@ -6,6 +6,7 @@ use super::code;
 use super::handle::Handle;
 use super::sqlite;
 use crate::engine::Error;
+use crate::lsmvbt::pragmas::PRAGMAS;
 
 /// A C string as text; `None` if it is not UTF-8, since no engine knows such a value.
 ///
@@ -56,4 +57,20 @@ unsafe extern "C" fn lsmvbt_pragma(
             Ok(if copy.is_null() { code::NOMEM } else { result })
         })
     }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_unknown_pragma(name: *const c_char) -> *mut c_char {
+    // SAFETY: a C string, according to engine.h.
+    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+    let is_known = |name: &str| PRAGMAS.iter().any(|known| known.eq_ignore_ascii_case(name));
+    let begins = name
+        .get(..7)
+        .is_some_and(|start| start.eq_ignore_ascii_case("lsmvbt_"));
+    if !begins || is_known(&name) {
+        return std::ptr::null_mut();
+    }
+    let all = PRAGMAS.join(", ");
+    let words = format!("there is no pragma {name}: this engine has {all}");
+    sqlite::allocated(&CString::new(words).unwrap_or_default())
 }

@@ -9,6 +9,20 @@ use lsmvbt::{Optimizations, Torn, Version, seconds_of};
 use super::{Session, error};
 use crate::engine::{Error, Result};
 
+/// The pragmas, `onewrite_status` aside. Others whose names begin with `lsmvbt_` are errors.
+pub(crate) const PRAGMAS: [&str; 10] = [
+    "lsmvbt_history",
+    "lsmvbt_version",
+    "lsmvbt_torn",
+    "lsmvbt_lazy_split",
+    "lsmvbt_lazy_gc",
+    "lsmvbt_embedding",
+    "lsmvbt_redistribution",
+    "lsmvbt_reserve",
+    "lsmvbt_recovery_pages",
+    "lsmvbt_reclaim",
+];
+
 /// Pages that recovery may always read: those of some commits.
 const FEWEST_PAGES: u32 = 64;
 
@@ -79,7 +93,10 @@ impl Session {
     /// The version with this number, or the one that was the newest at this time.
     pub(super) fn version_named(&mut self, name: &str) -> Result<Version> {
         match seconds_of(name) {
-            Some(time) => self.db.version_at(time).map_err(error),
+            Some(time) => {
+                let time = u32::try_from(time).map_err(|_| beyond(name))?;
+                self.db.version_at(time).map_err(error)
+            }
             None => version_number(name).map(Version),
         }
     }
@@ -224,6 +241,14 @@ fn versions(value: &str) -> Result<u64> {
 fn version_number(value: &str) -> Result<u64> {
     let why = "it is a version's number, or a time in UTC, such as '2026-11-27 10:00:00'";
     value.parse().map_err(|_| refused(why))
+}
+
+/// A time at which no version can be: they have 32 bits of seconds.
+fn beyond(time: &str) -> Error {
+    Error::Refused(format!(
+        "{time} is beyond the times that versions can have, 1970-01-01 00:00:00 to \
+         2106-02-07 06:28:15 (UTC)"
+    ))
 }
 
 /// Units of a span of time, and their seconds.

@@ -1,6 +1,11 @@
 //! A full disk: an error of the statement that found it, and no more.
 
-use onewrite_iotrace::scratch::{Mounted, private_mounts};
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+
+use onewrite_iotrace::scratch::{FileSystem, LoopDevice, Mounted, private_mounts};
 
 use lsmvbt_sqlite::sqlite::Connection;
 
@@ -140,4 +145,97 @@ fn full_together(torn: &str, engines: [&str; 3], small: usize) {
     count(&other, 20);
     drop((connection, other));
     count(&open(), 20);
+}
+
+/// The directory and what is done there, for a process of its own: a signal ends that one alone.
+const SMALL_BLOCKS: &str = "ONEWRITE_SMALL_BLOCKS";
+
+/// SQLite's VFS makes the file of the shared memory longer by one byte in each 4 KiB. Where blocks are
+/// smaller, the rest of the 4 KiB has no space on the disk yet. A store there would be a signal.
+#[test]
+fn a_full_disk_with_blocks_of_1_kib_is_an_error() {
+    if let Ok(case) = std::env::var(SMALL_BLOCKS) {
+        let (directory, torn) = case.rsplit_once(':').expect("a directory and a case");
+        return fill_small_blocks(Path::new(directory), torn);
+    }
+    let missing = private_mounts()
+        .err()
+        .or_else(|| FileSystem::Ext4.missing());
+    if let Some(missing) = missing {
+        println!("SKIPPED: a small file system takes root and mkfs.ext4: {missing}");
+        return;
+    }
+    for torn in ["trust", "double"] {
+        let (images, place) = (Setup::new(), Setup::new());
+        let image = images.path("image");
+        let image = Path::new(&image);
+        File::create(image)
+            .and_then(|file| file.set_len(24 << 20))
+            .expect("an image");
+        FileSystem::Ext4.make(image, &["-b", "1024"]).expect("ext4");
+        let device = LoopDevice::attach(image).expect("a loop device");
+        let directory = place.path("");
+        let mounted = Mounted::new(device.node(), directory.as_ref(), "ext4").expect("a mount");
+        let status = Command::new(std::env::current_exe().expect("this program"))
+            .args([
+                "--exact",
+                "full::a_full_disk_with_blocks_of_1_kib_is_an_error",
+            ])
+            .env(SMALL_BLOCKS, format!("{directory}:{torn}"))
+            .status()
+            .expect("a process");
+        mounted.unmount().expect("not in use");
+        device.detach().expect("not in use");
+        assert!(status.success(), "{torn}: {status}");
+    }
+}
+
+/// Fills the rest of a file system, and returns the file.
+fn fill(directory: &Path) -> std::path::PathBuf {
+    let path = directory.join("fill");
+    let mut file = File::create(&path).expect("a file");
+    for bytes in [65_536, 1024] {
+        while file.write_all(&vec![1; bytes]).is_ok() {}
+    }
+    path
+}
+
+fn fill_small_blocks(directory: &Path, torn: &str) {
+    let path = directory.join("x");
+    let open = || Connection::open(&format!("file:{}?engine=lsmvbt", path.display())).expect("x");
+    let a = open();
+    run(&a, "CREATE TABLE t(x)");
+    assert_eq!(one(&a, &format!("PRAGMA lsmvbt_torn = {torn}")), torn);
+    // Room in the database, so that its own file need not grow.
+    run(
+        &a,
+        "INSERT INTO t VALUES (zeroblob(3000000)); DELETE FROM t",
+    );
+    let filled = fill(directory);
+    let mut rows = 0;
+    let refused = loop {
+        match a.execute("INSERT INTO t VALUES (randomblob(2000))") {
+            Ok(()) => rows += 1,
+            Err(error) => break error.to_string(),
+        }
+    };
+    println!("{torn}: {rows} rows: {refused}");
+    assert!(refused.contains("database or disk is full"), "{refused}");
+    // Another statement, and another connection, find the same.
+    for connection in [&a, &open()] {
+        assert_eq!(one(connection, "SELECT count(*) FROM t"), rows.to_string());
+        if let Err(error) = connection.execute("VACUUM") {
+            let error = error.to_string();
+            assert!(error.contains("database or disk is full"), "{error}");
+        }
+    }
+    std::fs::remove_file(filled).expect("room");
+    for _ in 0..100 {
+        run(&a, "INSERT INTO t VALUES (randomblob(2000))");
+    }
+    run(&a, "VACUUM");
+    drop(a);
+    let a = open();
+    assert_eq!(one(&a, "SELECT count(*) FROM t"), (rows + 100).to_string());
+    assert_eq!(one(&a, "PRAGMA integrity_check"), "ok");
 }

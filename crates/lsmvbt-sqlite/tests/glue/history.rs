@@ -3,11 +3,15 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use lsmvbt_sqlite::sqlite::Connection;
+use lsmvbt_sqlite::sqlite::{Connection, Value};
 
 use crate::support::{Setup, one, refused, run};
 
 const ENGINE: &str = "lsmvbt";
+
+fn number(text: &str) -> u64 {
+    text.parse().unwrap_or_else(|_| panic!("no number: {text}"))
+}
 
 #[test]
 fn the_history_is_a_number_of_versions_or_a_time() {
@@ -107,6 +111,21 @@ fn a_version_is_chosen_by_its_time() {
             "{message}"
         );
     }
+    for beyond in [
+        "2999-01-01 00:00:00",
+        "2300-01-01",
+        "2106-02-07 06:28:16",
+        "1969-12-31",
+    ] {
+        let message = refused(&b, &pin(beyond));
+        assert_eq!(
+            message,
+            format!(
+                "{beyond} is beyond the times that versions can have, 1970-01-01 00:00:00 to \
+                 2106-02-07 06:28:15 (UTC)"
+            )
+        );
+    }
     let attach = format!(
         "ATTACH 'file:{}?version=2026-01-01' AS old",
         setup.path("x")
@@ -190,6 +209,75 @@ fn the_rows_that_differ_between_two_versions_are_listed() {
         run(&a, "COMMIT");
         assert_eq!(one(&a, "PRAGMA integrity_check"), "ok");
     }
+}
+
+#[test]
+fn a_diff_of_a_stock_database_says_that_it_is_one() {
+    let setup = Setup::new();
+    let file = setup.open("z", "stock");
+    let memory = Connection::open(":memory:").expect("in memory");
+    for stock in [file, memory] {
+        run(&stock, "CREATE TABLE t(x)");
+        assert_eq!(
+            refused(&stock, "SELECT * FROM lsmvbt_diff('t', 1)"),
+            "lsmvbt_diff: main is no database of lsmvbt"
+        );
+        run(&stock, "CREATE TABLE lsmvbt_diff(x)");
+        assert_eq!(one(&stock, "SELECT count(*) FROM lsmvbt_diff"), "0");
+    }
+}
+
+/// How an undo finds its version, as the documentation has it.
+#[test]
+fn the_commit_that_changed_a_table_is_found_by_its_differences() {
+    let setup = Setup::new();
+    let a = setup.open("x", ENGINE);
+    run(&a, "PRAGMA lsmvbt_history = '1 hour'");
+    run(
+        &a,
+        "CREATE TABLE t(id INTEGER PRIMARY KEY, x); CREATE TABLE u(x)",
+    );
+    for x in 0..5 {
+        run(
+            &a,
+            &format!("INSERT INTO t(x) VALUES ({x}); INSERT INTO u VALUES ({x})"),
+        );
+    }
+    let before = number(&one(&a, "PRAGMA lsmvbt_version"));
+    run(&a, "DELETE FROM t WHERE x < 3");
+    run(
+        &a,
+        "INSERT INTO u VALUES (9); UPDATE t SET x = 7 WHERE x = 4",
+    );
+    let last = one(&a, "PRAGMA lsmvbt_version");
+    let look = format!(
+        "WITH RECURSIVE v(n) AS (SELECT {last} UNION ALL SELECT n - 1 FROM v LIMIT 3) \
+         SELECT n, change, count(*) FROM v, lsmvbt_diff('t', n - 1, n) GROUP BY n, change"
+    );
+    let found: Vec<String> = a
+        .query(&look)
+        .expect("differences")
+        .iter()
+        .map(|row| {
+            row.iter()
+                .map(Value::to_string)
+                .collect::<Vec<_>>()
+                .join("|")
+        })
+        .collect();
+    let (deleted, updated) = (before + 1, before + 3);
+    let all = [format!("{deleted}|delete|3"), format!("{updated}|update|1")];
+    assert_eq!(found, all);
+    run(
+        &a,
+        &format!(
+            "ATTACH 'file:{}?version={before}' AS old; \
+             INSERT INTO t SELECT * FROM old.t WHERE rowid NOT IN (SELECT rowid FROM t)",
+            setup.path("x")
+        ),
+    );
+    let rows = "SELECT group_concat(id || ' ' || x) FROM t";
+    assert_eq!(one(&a, rows), "1 0,2 1,3 2,4 3,5 7");
 }
 
 #[test]

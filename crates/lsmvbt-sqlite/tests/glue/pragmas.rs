@@ -1,5 +1,7 @@
 //! Pragmas of LS-MVBT: status, history, reading as of a version, and assumptions about page writes.
 
+use std::time::{Duration, Instant};
+
 use lsmvbt::{Caching, Db, DirectFile, Options};
 
 use lsmvbt_sqlite::sqlite::Connection;
@@ -334,7 +336,6 @@ fn the_status_is_json_and_says_what_is_in_force() {
     );
     assert_eq!(one(&b, "SELECT count(*) FROM t"), "503");
     assert_eq!(one(&a, "PRAGMA integrity_check"), "ok");
-    assert_eq!(one(&a, "PRAGMA lsmvbt_unknown = 1"), "(no row)");
 }
 
 #[test]
@@ -404,6 +405,66 @@ fn a_connection_that_reads_nothing_keeps_nothing() {
     assert_eq!(refused(&a, "PRAGMA lsmvbt_reclaim"), "database is locked");
     run(&b, "COMMIT");
     number(&one(&a, "PRAGMA lsmvbt_reclaim"));
+}
+
+/// As SQLite's own pragmas do: `user_version` here.
+#[test]
+fn a_pragma_waits_for_another_writer_as_busy_timeout_says() {
+    for set in [
+        "user_version = 3",
+        "lsmvbt_history = 5",
+        "lsmvbt_history = '1 hour'",
+        "lsmvbt_torn = trust",
+        "lsmvbt_reclaim",
+    ] {
+        let pragma = format!("PRAGMA {set}");
+        let setup = Setup::new();
+        let (a, b) = (setup.open("x", ENGINE), setup.open("x", ENGINE));
+        run(&a, "CREATE TABLE t(x)");
+        run(&a, "BEGIN IMMEDIATE; INSERT INTO t VALUES (1)");
+        let begun = Instant::now();
+        b.busy_timeout(150).expect("a timeout");
+        assert_eq!(refused(&b, &pragma), "database is locked", "{set}");
+        assert!(begun.elapsed() >= Duration::from_millis(150), "{set}");
+        b.busy_timeout(20_000).expect("a timeout");
+        let waiting = std::thread::spawn(move || run(&b, &pragma));
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(!waiting.is_finished(), "{set}");
+        run(&a, "COMMIT");
+        waiting.join().expect(set);
+    }
+    // In a transaction of its own, waiting could not help.
+    let setup = Setup::new();
+    let a = setup.open("x", ENGINE);
+    a.busy_timeout(20_000).expect("a timeout");
+    run(&a, "BEGIN IMMEDIATE");
+    let message = refused(&a, "PRAGMA lsmvbt_torn = trust");
+    assert_eq!(message, "not within a transaction");
+}
+
+#[test]
+fn an_unknown_pragma_of_the_engine_is_an_error_that_lists_the_known_ones() {
+    let setup = Setup::new();
+    let full = setup.open("full", ENGINE);
+    run(&full, "CREATE TABLE t(x)");
+    let all = refused(&full, "PRAGMA lsmvbt_histroy = '1 day'");
+    let start = "there is no pragma lsmvbt_histroy: this engine has lsmvbt_history, ";
+    assert!(all.starts_with(start), "{all}");
+    let names = all.split_once("has ").expect("names").1;
+    for name in names.split(", ") {
+        assert_ne!(one(&full, &format!("PRAGMA {name}")), "(no row)", "{name}");
+    }
+    // Also in an empty database, in a stock one, and in capitals. The known ones are none.
+    for connection in [full, setup.open("new", ENGINE), setup.open("z", "stock")] {
+        for sql in ["PRAGMA lsmvbt_histroy", "PRAGMA main.LSMVBT_histroy = 1"] {
+            assert_eq!(refused(&connection, sql).to_ascii_lowercase(), all, "{sql}");
+        }
+        for name in names.split(", ") {
+            let answer = connection.query(&format!("PRAGMA {name}"));
+            assert!(answer.is_ok(), "{name}: {answer:?}");
+        }
+        assert_eq!(one(&connection, "PRAGMA unknown = 1"), "(no row)");
+    }
 }
 
 #[test]

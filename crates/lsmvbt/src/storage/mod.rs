@@ -87,7 +87,8 @@ pub trait Storage: Send {
 
     /// A 64-bit word of the shared memory, sequentially consistent. Words never written are zero,
     /// and all words are zero when no handle had the database open before. Words are counted from
-    /// 0. The memory grows as needed (65,536 words serve a database of 14 GiB).
+    /// 0. The memory grows as needed (65,536 words serve a database of 14 GiB). Once a word was read,
+    /// writes to it and to those before it find their space.
     fn shm_load(&self, word: usize) -> io::Result<u64>;
 
     /// Reads words of the shared memory, from `first` on. Each is read as by [`Storage::shm_load`].
