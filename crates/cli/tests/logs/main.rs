@@ -4,6 +4,7 @@
 mod case;
 mod damage;
 mod detach;
+mod full;
 mod inspect;
 mod salvage;
 mod status;
