@@ -6,16 +6,17 @@
 //! again. After `RESTARTS` of these, one read transaction holds the database for the rest.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::inspect::{DatabaseHeader, counted, why_unread};
+use crate::inspect::{DatabaseHeader, counted, lsmvbt, why_unread};
 use crate::partial::{Existing, IMAGE, Partial};
 use crate::regular::open_regular;
+use onewrite::DATABASE_HEADER_BYTES;
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use serde::Serialize;
@@ -134,10 +135,12 @@ pub fn run(args: &Args) -> Outcome {
 /// SQLite would make a database of an empty file. It finds a file that is no database only at the
 /// end.
 fn check_source(path: &Path) -> Result<(), String> {
-    let found = open_regular(path).and_then(|file| file.metadata());
-    match found.map_err(|e| why_unread(&e))?.len() {
+    let mut head = Vec::new();
+    let begin = DATABASE_HEADER_BYTES as u64;
+    let read = open_regular(path).and_then(|file| file.take(begin).read_to_end(&mut head));
+    match read.map_err(|e| why_unread(&e))? {
         0 => Err("the database is empty".to_owned()),
-        _ => Ok(()),
+        _ => lsmvbt::refusal(&head).map_or(Ok(()), Err),
     }
 }
 

@@ -6,6 +6,7 @@ mod damage;
 mod detach;
 mod full;
 mod inspect;
+mod lsmvbt;
 mod salvage;
 mod status;
 mod verify;
