@@ -22,7 +22,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use serde::Serialize;
 
 use crate::progress::Progress;
-use crate::{Outcome, interrupt};
+use crate::{Outcome, interrupt, rights};
 
 /// The text below the options of `backup --help`.
 pub const AFTER_HELP: &str = "\
@@ -152,7 +152,8 @@ fn copy(path: &Path, partial: &Partial, args: &Args) -> Result<Report, String> {
         _ => in_words(e),
     };
     onewrite::register().map_err(|e| e.to_string())?;
-    let source = open_source(path, PATIENCE).map_err(in_words)?;
+    let source = open_source(path, PATIENCE)
+        .map_err(|e| rights::why_unreadable(path).map_or_else(|| in_words(e), named))?;
     let text = |sql| source.query_row(sql, [], |row| row.get::<_, String>(0));
     let number = |sql| source.query_row(sql, [], |row| row.get::<_, i64>(0));
     let journal_mode = text("PRAGMA journal_mode").map_err(in_words)?;
