@@ -1,4 +1,4 @@
-//! What this process may do with a database, asked before SQLite is. SQLite's result codes do not
+//! The rights of this process to a database, checked before SQLite opens it. SQLite's result codes do not
 //! tell a missing permission from a failing device.
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! What a full disk leaves behind: whole databases, and none of the commands calls them broken.
+//! Whole databases that a full disk leaves behind. No command calls them broken.
 
 use std::fs;
 use std::path::Path;
