@@ -6,22 +6,23 @@
 //! again. After `RESTARTS` of these, one read transaction holds the database for the rest.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::inspect::{DatabaseHeader, counted, why_unread};
+use crate::inspect::{DatabaseHeader, counted, lsmvbt, why_unread};
 use crate::partial::{Existing, IMAGE, Partial};
 use crate::regular::open_regular;
+use onewrite::DATABASE_HEADER_BYTES;
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use serde::Serialize;
 
 use crate::progress::Progress;
-use crate::{Outcome, interrupt};
+use crate::{Outcome, interrupt, rights};
 
 /// The text below the options of `backup --help`.
 pub const AFTER_HELP: &str = "\
@@ -119,7 +120,7 @@ pub fn run(args: &Args) -> Outcome {
     let partial = Partial::begin(&target, existing).map_err(hint)?;
     let begun = Instant::now();
     let image = partial.create(IMAGE, &path)?;
-    let mut report = copy(&path, &partial, args).map_err(named)?;
+    let mut report = copy(&path, &partial, args)?;
     as_stock(&image).map_err(|e| partial.failed(&e))?;
     check_copy(&partial.path(IMAGE), report.pages)?;
     if interrupt::is_requested() {
@@ -134,36 +135,49 @@ pub fn run(args: &Args) -> Outcome {
 /// SQLite would make a database of an empty file. It finds a file that is no database only at the
 /// end.
 fn check_source(path: &Path) -> Result<(), String> {
-    let found = open_regular(path).and_then(|file| file.metadata());
-    match found.map_err(|e| why_unread(&e))?.len() {
+    let mut head = Vec::new();
+    let begin = DATABASE_HEADER_BYTES as u64;
+    let read = open_regular(path).and_then(|file| file.take(begin).read_to_end(&mut head));
+    match read.map_err(|e| why_unread(&e))? {
         0 => Err("the database is empty".to_owned()),
-        _ => Ok(()),
+        _ => lsmvbt::refusal(&head).map_or(Ok(()), Err),
     }
 }
 
 fn copy(path: &Path, partial: &Partial, args: &Args) -> Result<Report, String> {
+    let named = |text: String| format!("{}: {text}", args.database.display());
+    let in_words = |e| named(in_words(e));
+    let of_copy = |e: rusqlite::Error| match e.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => partial.failed(&io::ErrorKind::StorageFull.into()),
+        _ => in_words(e),
+    };
     onewrite::register().map_err(|e| e.to_string())?;
-    let source = open_source(path, PATIENCE).map_err(in_words)?;
+    let source = open_source(path, PATIENCE)
+        .map_err(|e| rights::why_unreadable(path).map_or_else(|| in_words(e), named))?;
     let text = |sql| source.query_row(sql, [], |row| row.get::<_, String>(0));
     let number = |sql| source.query_row(sql, [], |row| row.get::<_, i64>(0));
     let journal_mode = text("PRAGMA journal_mode").map_err(in_words)?;
     let has_log = !["delete", "truncate", "persist", "memory", "off"].contains(&&*journal_mode);
     if has_log {
-        hold(&source)?;
+        hold(&source).map_err(in_words)?;
     }
     let page_size = number("PRAGMA page_size").map_err(in_words)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let image = partial.path(IMAGE);
-    let mut copy = Connection::open_with_flags_and_vfs(image, flags, "unix").map_err(in_words)?;
+    let mut copy = Connection::open_with_flags_and_vfs(image, flags, "unix").map_err(of_copy)?;
     copy.execute_batch("PRAGMA journal_mode=off; PRAGMA synchronous=off")
-        .map_err(in_words)?;
+        .map_err(of_copy)?;
     let steps = Steps {
         pages: (i64::from(STEP_BYTES) / page_size.max(1)).clamp(1, 4096) as i32,
         pause: Duration::from_millis(args.pause),
         is_held: has_log,
     };
-    let done = steps.run(&source, &mut copy)?;
-    copy.close().map_err(|(_, e)| in_words(e))?;
+    let done = steps.run(&source, &mut copy).map_err(|e| match e {
+        // The source is only read.
+        Stopped::Sqlite(e) => of_copy(e),
+        Stopped::Told(text) => named(text),
+    })?;
+    copy.close().map_err(|(_, e)| of_copy(e))?;
     // The copy is complete. If closing fails, the next open repairs that.
     let _ = source.close();
     Ok(Report {
@@ -207,9 +221,8 @@ fn escaped(path: &Path) -> String {
 }
 
 /// Begins a read transaction, which lasts until the connection is closed.
-fn hold(source: &Connection) -> Result<(), String> {
-    let sql = "BEGIN; SELECT count(*) FROM sqlite_schema";
-    source.execute_batch(sql).map_err(in_words)
+fn hold(source: &Connection) -> rusqlite::Result<()> {
+    source.execute_batch("BEGIN; SELECT count(*) FROM sqlite_schema")
 }
 
 /// How the pages are copied.
@@ -228,16 +241,28 @@ struct Copied {
     is_held: bool,
 }
 
+/// Why copying has ended early.
+enum Stopped {
+    Sqlite(rusqlite::Error),
+    Told(String),
+}
+
+impl From<rusqlite::Error> for Stopped {
+    fn from(error: rusqlite::Error) -> Self {
+        Stopped::Sqlite(error)
+    }
+}
+
 impl Steps {
-    fn run(mut self, source: &Connection, copy: &mut Connection) -> Result<Copied, String> {
+    fn run(mut self, source: &Connection, copy: &mut Connection) -> Result<Copied, Stopped> {
         let progress = Progress::default();
-        let backup = Backup::new(source, copy).map_err(in_words)?;
+        let backup = Backup::new(source, copy)?;
         let (mut restarts, mut left, mut waits_since) = (0, i32::MAX, None);
         loop {
             if interrupt::is_requested() {
-                return Err("stopped".to_owned());
+                return Err(Stopped::Told("stopped".to_owned()));
             }
-            let step = backup.step(self.pages).map_err(in_words)?;
+            let step = backup.step(self.pages)?;
             let at = backup.progress();
             progress.amount(
                 "copying",
@@ -256,7 +281,7 @@ impl Steps {
                 _ => {
                     let since = *waits_since.get_or_insert_with(Instant::now);
                     if since.elapsed() > PATIENCE {
-                        return Err(in_use());
+                        return Err(Stopped::Told(in_use()));
                     }
                     thread::sleep(RETRY);
                     continue;
@@ -287,7 +312,7 @@ fn in_words(error: rusqlite::Error) -> String {
     let text = text.trim_start_matches("automatic extension loading failed: ");
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => in_use(),
-        Some(ErrorCode::DiskFull) => "no space is left for the copy".to_owned(),
+        Some(ErrorCode::DiskFull) => "no space is left on its file system".to_owned(),
         Some(ErrorCode::CannotOpen) => format!(
             "{text}: \"onewrite verify\" says why; \"onewrite salvage\" reads what is there"
         ),

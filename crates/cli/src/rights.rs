@@ -1,4 +1,4 @@
-//! What this process may do with a database, asked before SQLite is. SQLite's result codes do not
+//! The rights of this process to a database, checked before SQLite opens it. SQLite's result codes do not
 //! tell a missing permission from a failing device.
 
 use std::fs;
@@ -8,6 +8,8 @@ use std::path::Path;
 use onewrite_common::files::companion;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
+
+use crate::inspect::DatabaseHeader;
 
 /// Checks whether this process may recover a database. That writes the database and its log, and
 /// makes and removes files next to it.
@@ -27,10 +29,46 @@ pub fn check_recovery(database: &Path) -> Result<(), String> {
     check(directory, access, "make and remove files in")
 }
 
+/// Why SQLite cannot read a closed database in WAL mode, or in a mode of onewrite; `None` if nothing is seen to
+/// be in the way. It reads with a wal-index, which the last program to close the database removes.
+pub fn why_unreadable(database: &Path) -> Option<String> {
+    let header = DatabaseHeader::read(database)?;
+    let index = companion(database, "-shm");
+    if (header.write_version != 2 && header.guard.is_none()) || index.exists() {
+        return None;
+    }
+    let directory = database.parent().unwrap_or(Path::new("/"));
+    let access = Access::WRITE_OK | Access::EXEC_OK;
+    let reason = why_not(directory, access, "make files in")?;
+    let (name, index) = (database.display(), index.display());
+    // Without locks nothing recovers a log.
+    let has_log = header.guard.is_some()
+        || fs::metadata(companion(database, "-wal")).is_ok_and(|log| log.len() > 0);
+    let or = match has_log {
+        true => String::new(),
+        false => {
+            format!(", and so does file:{name}?immutable=1, if no program writes it meanwhile")
+        }
+    };
+    Some(format!(
+        "{index}: SQLite reads this database with that file, and cannot make it. {}: {reason}. \
+         \"onewrite salvage {name} -o COPY\" does without{or}",
+        directory.display()
+    ))
+}
+
 /// Checks one file or directory, if it is there.
 fn check(path: &Path, access: Access, what: &str) -> Result<(), String> {
-    let reason = match accessat(CWD, path, access, AtFlags::EACCESS) {
-        Ok(()) | Err(Errno::NOENT) => return Ok(()),
+    match why_not(path, access, what) {
+        None => Ok(()),
+        Some(reason) => Err(format!("{}: {reason}", path.display())),
+    }
+}
+
+/// Why this process may not do it; `None` if it may, or nothing is there.
+fn why_not(path: &Path, access: Access, what: &str) -> Option<String> {
+    Some(match accessat(CWD, path, access, AtFlags::EACCESS) {
+        Ok(()) | Err(Errno::NOENT) => return None,
         Err(Errno::ACCESS | Errno::PERM) => {
             let owner = fs::metadata(path).map_or_else(
                 |_| "as root".to_owned(),
@@ -44,6 +82,5 @@ fn check(path: &Path, access: Access, what: &str) -> Result<(), String> {
                 .to_owned()
         }
         Err(other) => other.to_string(),
-    };
-    Err(format!("{}: {reason}", path.display()))
+    })
 }

@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use crate::{Outcome, preload, run};
+use crate::{Outcome, preload, rights, run};
 
 /// The text below the options of `shell --help`.
 pub const AFTER_HELP: &str = "\
@@ -62,6 +62,11 @@ pub fn run(args: &Args) -> Outcome {
              libsqlite3.so with --sqlite3",
             program.display()
         ));
+    }
+    // The shell may end with 0 where every statement fails, as it does with .dump.
+    let database = std::fs::canonicalize(&args.database).ok();
+    if let Some(why) = database.and_then(|path| rights::why_unreadable(&path)) {
+        eprintln!("onewrite: {why}");
     }
     let mut words = vec![program.into_os_string(), args.database.clone().into()];
     words.extend(args.words.iter().cloned());

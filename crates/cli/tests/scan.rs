@@ -11,7 +11,7 @@ mod served;
 use std::ffi::CStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use common::{can_make, onewrite, path, text};
 use onewrite_common::files::{COMPANIONS, companion};
@@ -368,4 +368,37 @@ fn a_missing_directory_is_named() {
     let output = onewrite("scan", &["/no/such/directory"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("/no/such/directory"));
+}
+
+#[test]
+fn a_database_of_lsmvbt_is_listed_as_one() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = directory.path().canonicalize().expect("a path");
+    let file = place.join("other.db");
+    let mut bytes = b"LSMVBT format 5\0\x05\0\0\0\0\x10\0\0".to_vec();
+    bytes.resize(3 * 4096, 0x5a);
+    fs::write(&file, bytes).expect("a file");
+    let stock = make_database(&place);
+    // A program has it open.
+    let mut reader = Command::new("sleep");
+    reader
+        .arg("60")
+        .stdin(File::open(&file).expect("it opens"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut reader = reader.spawn().expect("it starts");
+    for dir in [&place, &file] {
+        let document = scan(&[path(dir)]);
+        let found = entry(&document, &file);
+        assert_eq!(found["journal_mode"], "lsmvbt", "{found:#}");
+        assert_eq!(found["page_size"], 4096, "{found:#}");
+        let programs = found["programs"].as_array().expect("programs");
+        assert!(programs.iter().any(|it| it["name"] == "sleep"), "{found:#}");
+    }
+    entry(&scan(&[path(&place)]), &stock);
+    let output = onewrite("scan", &[path(&place)]);
+    let told = text(&output.stdout);
+    assert!(told.contains("docs/lsmvbt-sqlite.md"), "{told}");
+    reader.kill().expect("it can be killed");
+    reader.wait().expect("it ends");
 }

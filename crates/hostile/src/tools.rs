@@ -74,9 +74,14 @@ pub fn inspect(data: &[u8]) {
     let mut shown = Vec::new();
     match inspect::describe(&file, wanted, &mut shown) {
         Ok(_) => assert_json(&shown),
-        Err(e) => assert!(!file.exists(), "{e}"),
+        Err(e) => assert!(!file.exists() || is_of_lsmvbt(&e), "{e}"),
     }
     drop(directory);
+}
+
+/// The commands leave such a file to the SQLite with that engine.
+fn is_of_lsmvbt(error: &std::io::Error) -> bool {
+    error.to_string().contains("a database of LS-MVBT")
 }
 
 /// `onewrite verify` of the same.
@@ -89,7 +94,7 @@ pub fn verify(data: &[u8]) {
     let mut shown = Vec::new();
     match verify::describe(&named.file, named.choice.is_multiple_of(2), &mut shown) {
         Ok(_) => assert_json(&shown),
-        Err(e) => assert!(!named.file.exists(), "{e}"),
+        Err(e) => assert!(!named.file.exists() || is_of_lsmvbt(&e), "{e}"),
     }
     drop(named.directory);
 }

@@ -22,7 +22,7 @@ use onewrite::storage::{Access, Create, DirectIo, LockByte, LockKind, LogFile};
 use onewrite::{DATABASE_HEADER_BYTES, DiscardError};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use crate::inspect::{DatabaseHeader, counted, log_of, users, why_unread};
+use crate::inspect::{DatabaseHeader, counted, log_of, lsmvbt, users, why_unread};
 use crate::{Outcome, rights};
 use report::{Done, GivenUp, Recovered, Report};
 
@@ -165,7 +165,10 @@ fn state_of(path: &Path) -> Result<State, String> {
     let header = match DatabaseHeader::parse(&head) {
         Some(header) => header,
         None if head.is_empty() => return Err("the database is empty".to_owned()),
-        None => return Err("this is not a database of SQLite".to_owned()),
+        None => {
+            let refusal = lsmvbt::refusal(&head);
+            return Err(refusal.unwrap_or("this is not a database of SQLite".to_owned()));
+        }
     };
     let log_path = log_of(path);
     let bytes = head_of::<{ onewrite::log::header::HEADER_BYTES }>(&log_path)

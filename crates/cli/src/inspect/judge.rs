@@ -196,11 +196,17 @@ impl Judge<'_> {
                 end.frame, end.verdict
             ));
         } else if end.verdict == Verdict::CutShort {
-            let what = format!(
-                "the file ends inside frame {}, at byte {}",
+            // A write that found no space leaves this, and so does a truncated file. Only the
+            // wal-index tells them apart.
+            let known = match self.published {
+                Some(_) => "the wal-index names no commit behind it",
+                None => "no wal-index is left that could name a commit behind it",
+            };
+            self.note(report, format_args!(
+                "the file ends inside frame {}, at byte {}, as after a full disk. Recovery ends before that \
+                 frame, and {known}",
                 end.frame, survey.size
-            );
-            report.problem(self.path, Some(end.offset), what);
+            ));
         } else if end.is_present {
             self.note(report, format_args!(
                 "frame {} is {}: the rest of a transaction that was rolled back or never finished",

@@ -22,7 +22,7 @@ use super::judge::{Judge, Owner};
 use super::listing::Listing;
 use super::report::{self, Database, Frames, Header, Kind, Log, Report, hex};
 use super::users::Published;
-use super::{advice, users};
+use super::{advice, lsmvbt, users};
 use crate::regular::open_regular;
 
 /// A database in use may become guarded, or its log start again, between two looks. A problem is
@@ -71,6 +71,9 @@ pub fn once(file: &Path, wanted: Wanted) -> io::Result<Report> {
 
 fn look(file: &Path, path: &Path, wanted: Wanted) -> io::Result<Report> {
     let (head, size) = head_of(path)?;
+    if let Some(refusal) = lsmvbt::refusal(&head) {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, refusal));
+    }
     let kind = kind_of(path, &head);
     let mut report = Report::new(file.to_owned(), kind);
     match kind {

@@ -11,6 +11,7 @@ mod json;
 pub(crate) mod judge;
 mod listing;
 pub(crate) mod look;
+pub(crate) mod lsmvbt;
 pub(crate) mod report;
 mod text;
 pub(crate) mod users;

@@ -108,6 +108,25 @@ pub fn published(database: &Path) -> Option<Published> {
     })
 }
 
+/// Whether the wal-index of a database names no commit: it is zeros, or SQLite made it over a log
+/// without frames.
+pub fn names_no_commit(database: &Path) -> bool {
+    let mut bytes = [0; 2 * INDEX_HEADER_BYTES];
+    let Ok(index) = open_regular(companion(database, "-shm")) else {
+        return false;
+    };
+    let mut begin = Vec::new();
+    if index
+        .take(bytes.len() as u64)
+        .read_to_end(&mut begin)
+        .is_err()
+    {
+        return false;
+    }
+    bytes[..begin.len()].copy_from_slice(&begin);
+    bytes.iter().all(|&byte| byte == 0) || parse(&bytes, false).is_some_and(|it| it.last_frame == 0)
+}
+
 /// The progress of checkpoints and readers; `None` without a valid wal-index.
 pub fn progress(database: &Path) -> Option<Progress> {
     let path = companion(database, "-shm");

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use onewrite::log::scan::{OpenedLog, Survey, Verdict, Writers};
+use onewrite::log::scan::{Found, OpenedLog, Survey, Verdict, Writers};
 use serde::Serialize;
 
 use crate::inspect::judge::Lost;
@@ -130,11 +130,8 @@ pub struct Taken {
 impl Taken {
     fn of(survey: &Survey, published: Option<Published>) -> Taken {
         let lost = Lost::of(survey, published);
-        let is_cut = survey.unread.is_some()
-            || survey
-                .end
-                .is_some_and(|end| end.verdict == Verdict::CutShort);
-        let end = survey.end.filter(|_| lost.is_some() || is_cut);
+        let is_incomplete = lost.is_some() || survey.unread.is_some();
+        let end = survey.end.filter(|_| is_incomplete);
         let applied = survey.committed.map(|committed| Applied {
             frames: committed.frame.0,
             transactions: survey.transactions,
@@ -149,6 +146,13 @@ impl Taken {
             }),
         });
         let mut notes: Vec<_> = survey.unread.iter().cloned().collect();
+        let cut = |end: &Found| end.verdict == Verdict::CutShort && lost.is_none();
+        if let Some(end) = survey.end.filter(cut) {
+            notes.push(format!(
+                "the log ends inside frame {}, as after a full disk: no commit is known behind it",
+                end.frame
+            ));
+        }
         if let (None, Some(lost)) = (&applied, lost) {
             notes.push(format!(
                 "no transaction of the log is proven: it ends with frame {}{lost}",
@@ -158,7 +162,7 @@ impl Taken {
         Taken {
             applied,
             notes,
-            is_incomplete: lost.is_some() || is_cut,
+            is_incomplete,
         }
     }
 }

@@ -12,7 +12,7 @@ use onewrite::storage::{LockByte, LockKind};
 use onewrite::wal::PageSize;
 
 use crate::inspect::look::companion;
-use crate::inspect::{DatabaseHeader, counted, log_of, users, why_unread};
+use crate::inspect::{DatabaseHeader, counted, log_of, lsmvbt, users, why_unread};
 use crate::verify::{is_hot_journal, set_aside};
 
 /// Why a log is applied to a database.
@@ -74,6 +74,9 @@ impl Source {
             is_incomplete: false,
             seen: Vec::new(),
         };
+        if let Some(refusal) = lsmvbt::refusal(&head) {
+            return Err(format!("{}: {refusal}", input.display()));
+        }
         match DatabaseHeader::parse(&head) {
             Some(header) => source.look_at_database(&input, &header, log.as_deref())?,
             None if log.is_some() => {

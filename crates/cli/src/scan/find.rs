@@ -75,6 +75,8 @@ impl Found {
 
     /// Leaves out those elsewhere, which programs have open.
     fn keep_below(&mut self, root: &Path) {
+        let lsmvbt = &mut self.databases.lsmvbt;
+        lsmvbt.retain(|path, here| path.starts_with(root) && FileId::of(path) == FileId::of(here));
         for database in &mut self.databases.all {
             let here = FileId::of(&database.path) == FileId::of(&database.here());
             database.is_wanted = here && database.path.starts_with(root);

@@ -18,7 +18,7 @@ use report::Report;
 /// Explains the findings below the options of `scan --help`.
 pub const AFTER_HELP: &str = "\
 Without DIR: the databases that programs have open at this moment. With DIR: all databases below it. Nothing is \
-changed, and no database is locked.
+changed, and no database is locked. Databases of LS-MVBT are listed, too.
 
 It finds:
   no_barriers, data_writeback   mount options that lose commits or data at a power cut

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use onewrite::storage::{Holder, openers};
 use onewrite::wal::faults::Fault;
 use onewrite_common::mounts::{self, Mount, holding};
 use serde::Serialize;
@@ -14,6 +15,9 @@ use crate::top::databases::Database;
 
 /// Version of the JSON document.
 const VERSION: u32 = 1;
+
+/// The only page size of LS-MVBT.
+const LSMVBT_PAGE_BYTES: u32 = 4096;
 
 /// The document.
 #[derive(Debug, Serialize)]
@@ -83,23 +87,30 @@ impl Report {
                 databases.push(of_database(database, programs, &own));
             }
         }
+        let lsmvbt = found.databases.lsmvbt.iter();
+        databases.extend(lsmvbt.map(|(path, here)| of_lsmvbt(path, here, &mut search, &own)));
         databases.sort_by(|one, other| one.path.cmp(&other.path));
         Self {
             version: VERSION,
             databases,
             unread_directories: found.unread,
-            notes: notes(),
+            notes: notes(!found.databases.lsmvbt.is_empty()),
         }
     }
 }
 
-fn notes() -> Vec<String> {
-    match rustix::process::geteuid().is_root() {
-        true => Vec::new(),
-        false => vec![
-            "without root only your own programs are seen, and files that you may read".to_owned(),
-        ],
+fn notes(has_lsmvbt: bool) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !rustix::process::geteuid().is_root() {
+        let what = "without root only your own programs are seen, and files that you may read";
+        notes.push(what.to_owned());
     }
+    if has_lsmvbt {
+        let what = "lsmvbt: a database of LS-MVBT, which only the SQLite with that engine reads: see \
+                    docs/lsmvbt-sqlite.md";
+        notes.push(what.to_owned());
+    }
+    notes
 }
 
 fn programs(found: &Found, number: usize, search: &mut Search) -> Vec<OfProgram> {
@@ -136,6 +147,31 @@ fn of_database(database: &Database, programs: Vec<OfProgram>, own: &[Mount]) -> 
         device,
         programs,
         findings,
+    }
+}
+
+/// A database of LS-MVBT. It has no log.
+fn of_lsmvbt(path: &Path, here: &Path, search: &mut Search, own: &[Mount]) -> OfDatabase {
+    let program = |it: Holder| OfProgram {
+        pid: it.pid,
+        sqlite: search.of(it.pid),
+        name: it.program,
+    };
+    let programs: Vec<OfProgram> = openers(here).into_iter().map(program).collect();
+    let of_process = mounts_of(&programs);
+    let mount = holding(of_process.as_deref().unwrap_or(own), path);
+    let device = mount.and_then(device_name);
+    OfDatabase {
+        path: path.display().to_string(),
+        size: std::fs::metadata(here).map_or(0, |meta| meta.len()),
+        journal_mode: "lsmvbt".to_owned(),
+        page_size: LSMVBT_PAGE_BYTES,
+        log_size: 0,
+        file_system: mount.map_or_else(String::new, |mount| mount.filesystem.clone()),
+        mount_point: mount.map_or_else(String::new, |mount| mount.point.display().to_string()),
+        findings: mount.map_or_else(Vec::new, |mount| of_mount(mount, device.as_deref())),
+        device,
+        programs,
     }
 }
 

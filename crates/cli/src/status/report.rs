@@ -66,7 +66,7 @@ pub struct Report {
     /// Its header is one that SQLite accepts, or it is empty.
     #[serde(skip)]
     pub has_valid_header: bool,
-    /// Its wal-index is there without a log.
+    /// Its wal-index names commits of a log that is not there.
     #[serde(skip)]
     pub lacks_log: bool,
     /// `inspect` found a problem, and has looked again already.
@@ -266,9 +266,9 @@ impl Report {
                 database.size.div_ceil(page_size) >= u64::from(database.pages);
             self.problems.push(problem);
         }
-        if !has_wal && let Some(note) = verify::left_index(path, database) {
-            self.lacks_log = true;
-            self.notes.push(note);
+        if !has_wal && let Some(left) = verify::left_index(path, database) {
+            self.lacks_log = left.lacks_log;
+            self.notes.push(left.note);
         }
     }
 

@@ -4,7 +4,7 @@
 //! program that writes. A descriptor that is gone keeps its last meaning. In `delete` mode the
 //! rollback journal is open for a moment only, and always has the same number.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -20,6 +20,7 @@ use rustix::fs::{major, minor};
 
 use super::databases::{Database, FileId, seen_by};
 use super::ledger::FileOf;
+use crate::inspect::lsmvbt;
 use crate::regular::open_regular;
 
 /// The descriptors of a program that writes are looked up again after this time.
@@ -57,6 +58,8 @@ pub struct Process {
 pub struct Databases {
     /// By their number.
     pub all: Vec<Database>,
+    /// Those of LS-MVBT, with their paths for this process. `top` knows nothing about their commits.
+    pub lsmvbt: BTreeMap<PathBuf, PathBuf>,
     by_id: HashMap<FileId, usize>,
     by_path: HashMap<PathBuf, usize>,
     /// By the file that a writer locks.
@@ -323,8 +326,12 @@ impl Databases {
         if let Some(number) = self.known(&id, path) {
             return Some(number);
         }
-        if !is_database(&here) {
-            return None;
+        match kind_of(&here)? {
+            Engine::Sqlite => {}
+            Engine::Lsmvbt => {
+                self.lsmvbt.insert(path.to_owned(), here);
+                return None;
+            }
         }
         // A file that was removed and made again is the same database.
         let before = self.by_path.get(path).copied();
@@ -411,13 +418,29 @@ fn candidates(path: &Path) -> impl Iterator<Item = (PathBuf, Kind)> + use<> {
     companions.chain(std::iter::once(whole))
 }
 
-/// Whether a file begins as SQLite's databases do.
+/// Whether a file begins as databases of SQLite or of LS-MVBT do.
 pub fn is_database(path: &Path) -> bool {
+    kind_of(path).is_some()
+}
+
+/// The engine of a database.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Engine {
+    Sqlite,
+    Lsmvbt,
+}
+
+/// The engine of the database in a file; `None` if it begins as none does.
+fn kind_of(path: &Path) -> Option<Engine> {
     use std::io::Read;
     let mut head = [0; 16];
-    open_regular(path)
-        .and_then(|mut file| file.read_exact(&mut head))
-        .is_ok_and(|()| &head == b"SQLite format 3\0")
+    let mut file = open_regular(path).ok()?;
+    file.read_exact(&mut head).ok()?;
+    match &head {
+        b"SQLite format 3\0" => Some(Engine::Sqlite),
+        head if lsmvbt::is_one(head) => Some(Engine::Lsmvbt),
+        _ => None,
+    }
 }
 
 /// A file that was removed meanwhile, as a rollback journal is.

@@ -11,7 +11,7 @@ use onewrite::log::scan::{OpenedLog, Survey, Writers};
 use super::report::{Orphan, Report};
 use crate::inspect::look::companion;
 use crate::inspect::report::{Database, Problem};
-use crate::inspect::{advice, counted};
+use crate::inspect::{advice, counted, users};
 use crate::regular::open_regular;
 
 /// At most this many set-aside logs are read; the others are counted.
@@ -97,22 +97,38 @@ fn index(path: &Path, report: &mut Report) {
     if report.in_use || report.has_wal() {
         return;
     }
-    let note = report.database().and_then(|it| left_index(path, it));
-    report.notes.extend(note);
+    let left = report.database().and_then(|it| left_index(path, it));
+    report.notes.extend(left.map(|left| left.note));
 }
 
-/// The last to close a database in WAL mode removes the wal-index together with the log. A note
-/// about a wal-index alone. Nobody has the database open, and it has no log of SQLite's own.
-pub fn left_index(path: &Path, database: &Database) -> Option<String> {
+/// A wal-index without a log.
+pub struct LeftIndex {
+    /// About it, for the reader.
+    pub note: String,
+    /// It names commits of a log that is not there.
+    pub lacks_log: bool,
+}
+
+/// The last to close a database in WAL mode removes the wal-index together with the log. A program
+/// that may only read cannot. Looks for a wal-index alone: nobody has the database open, and it has
+/// no log of SQLite's own.
+pub fn left_index(path: &Path, database: &Database) -> Option<LeftIndex> {
     let index = companion(path, "-shm");
-    let is_left = database.write_version == 2 && !database.guarded && index.exists();
-    is_left.then(|| {
-        format!(
-            "{}: the -shm is there, but the -wal is not, or is empty: the database was not closed in \
+    if database.write_version != 2 || database.guarded || !index.exists() {
+        return None;
+    }
+    let lacks_log = !users::names_no_commit(path);
+    let what = match lacks_log {
+        true => {
+            "the -shm is there, but the -wal is not, or is empty: the database was not closed in \
              order, or by a program that keeps these files. If somebody deleted the -wal, its \
-             transactions are lost",
-            index.display()
-        )
+             transactions are lost"
+        }
+        false => "left by a program that may only read, or was killed. It names no commit",
+    };
+    Some(LeftIndex {
+        note: format!("{}: {what}", index.display()),
+        lacks_log,
     })
 }
 

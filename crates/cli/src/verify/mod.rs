@@ -34,7 +34,7 @@ container. It finds a damaged header, a missing log, and a log that a process co
 Exit code:
   0  whole: nothing is wrong, and opening the database brings back everything that is committed
   1  something is wrong, or holds transactions that opening the database does not bring back
-  2  DB could not be read
+  2  DB could not be read, or is a database of LS-MVBT
 
 Never delete a log that this command names. `onewrite salvage` reads it into a new database.
 

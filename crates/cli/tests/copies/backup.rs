@@ -351,6 +351,8 @@ fn a_full_disk_is_said_and_nothing_is_left() {
     let output = run(onewrite(&["backup", path(&database), path(&file)]));
     let said = lossy(&output.stderr);
     assert!(said.contains("no space is left"), "{said}");
+    assert!(said.contains(path(&file)), "{said}");
+    assert!(!said.contains(path(&database)), "{said}");
     assert!(names(&small, "").is_empty(), "nothing is left");
     mounted.unmount().expect("unmounted");
     drop(writer);

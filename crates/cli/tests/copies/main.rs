@@ -7,6 +7,7 @@ mod common;
 mod writer;
 
 mod backup;
+mod rights;
 mod shell;
 
 use onewrite_common::files::companion;

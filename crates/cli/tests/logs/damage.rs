@@ -61,7 +61,7 @@ impl Killed {
     }
 
     /// A copy without files that are memory, or with them, and with changed bytes in its log.
-    fn copy(&self, with_memory: bool, change: impl FnOnce(&mut [u8])) -> Copied {
+    fn copy(&self, with_memory: bool, change: impl FnOnce(&mut Vec<u8>)) -> Copied {
         let to = tempfile::tempdir().expect("a temporary directory");
         for entry in fs::read_dir(self.directory.path()).expect("a directory") {
             let from = entry.expect("an entry").path();
@@ -108,6 +108,26 @@ impl Copied {
         problems[0]["what"].as_str().expect("words").to_owned()
     }
 
+    /// The log is whole, and ends inside this frame. `salvage` says so, too.
+    fn ends_inside(&self, frame: usize) {
+        let words = format!("inside frame {frame}");
+        let says = |said: &Value| {
+            let notes = said["notes"].as_array().expect("notes").iter();
+            let mut notes = notes.filter_map(Value::as_str);
+            assert!(notes.any(|note| note.contains(&words)), "{said:#}");
+        };
+        let (found, code) = self.verify();
+        assert_eq!((code, &found["verdict"]), (0, &json!("whole")), "{found:#}");
+        says(&found);
+        let (said, code, _) = self.salvage();
+        assert_eq!(
+            (code, &said["is_incomplete"]),
+            (0, &json!(false)),
+            "{said:#}"
+        );
+        says(&said);
+    }
+
     /// The document, the exit code, and the rows of the result.
     fn salvage(&self) -> (Value, i32, u64) {
         let out = self.directory.path().join("saved.db");
@@ -142,7 +162,8 @@ fn commits_behind_a_damaged_place_are_missed_in_every_mode() {
         for with_memory in [true, false] {
             for nth in [frames.len() / 3, frames.len() * 2 / 3, frames.len() - 1] {
                 let at = frames[nth] + 20;
-                let change = |log: &mut [u8]| log[at..at + 8].iter_mut().for_each(|b| *b ^= 0x5a);
+                let change =
+                    |log: &mut Vec<u8>| log[at..at + 8].iter_mut().for_each(|b| *b ^= 0x5a);
                 let copy = killed.copy(with_memory, change);
                 let what = copy.problem();
                 let told = what.contains("transaction") || what.contains("damaged");
@@ -199,6 +220,36 @@ fn frames_that_only_the_wal_index_knows_are_missed() {
             said["applied"]["published_frame"].as_u64() > Some(20),
             "{said:#}"
         );
+    }
+}
+
+/// The wal-index knows the commits behind the end of a file. Without it nobody does: a write that found
+/// no space leaves the same bytes.
+#[test]
+fn a_log_that_ends_inside_a_frame_lacks_only_what_the_wal_index_knows() {
+    for mode in [("direct", "auto"), ("wal", "auto"), ("waldio", "sector")] {
+        let killed = Killed::new(mode);
+        let places = killed.frames();
+        let begun = 512;
+        let copy = killed.copy(true, |log| log.truncate(places[20] + begun));
+        let what = copy.problem();
+        assert!(
+            what.contains("wal-index says that frames up to"),
+            "{mode:?}: {what}"
+        );
+        assert_eq!(copy.salvage().1, 1);
+        let copy = killed.copy(false, |log| log.truncate(places[20] + begun));
+        copy.ends_inside(21);
+        let ends_at = places[places.len() - 1] + (places[1] - places[0]);
+        for with_memory in [false, true] {
+            let copy = killed.copy(with_memory, |log| {
+                let next = log[places[0]..places[0] + begun].to_vec();
+                log.truncate(ends_at);
+                log.extend(next);
+            });
+            copy.ends_inside(places.len() + 1);
+            assert_eq!(copy.salvage().2, ROWS, "{mode:?}");
+        }
     }
 }
 

@@ -4,7 +4,9 @@
 mod case;
 mod damage;
 mod detach;
+mod full;
 mod inspect;
+mod lsmvbt;
 mod salvage;
 mod status;
 mod verify;

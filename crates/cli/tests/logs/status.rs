@@ -520,6 +520,35 @@ fn a_wal_index_without_its_log_was_not_closed() {
     }
 }
 
+/// A user who may only read cannot remove the wal-index when it closes the database.
+#[test]
+fn a_wal_index_that_names_no_commit_says_nothing_is_missing() {
+    for mode in ["wal", "direct", "onewrite"] {
+        let case = Case::new();
+        Writer::start(&case.database(), mode, "auto", FOUR_COMMITS, Then::Wait).finish();
+        // As SQLite makes it over a log without frames: two copies of a header.
+        let mut header = [0; 48];
+        header[..4].copy_from_slice(&3_007_000_u32.to_ne_bytes());
+        header[12] = 1;
+        let made = [&header[..], &header[..], &[0; 32_672][..]].concat();
+        for index in [made, vec![0; 32_768], Vec::new()] {
+            fs::write(case.file("-shm"), &index).expect("a wal-index");
+            fs::write(case.file("-wal"), "").expect("an empty log");
+            let (found, text) = case.told();
+            assert_eq!(found["state"], "clean", "{mode}: {found:#}");
+            let database = case.database();
+            let verified = run(onewrite(&["verify", database.to_str().expect("UTF-8")]));
+            assert_eq!(verified.status.code(), Some(0));
+            for text in [text, lossy(&verified.stdout)] {
+                assert!(text.contains("names no commit"), "{mode}: {text}");
+                for alarm in ["not closed", "lost", "deleted"] {
+                    assert!(!text.contains(alarm), "{mode}: {alarm}: {text}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn a_name_does_not_reach_the_terminal_raw() {
     let case = Case::killed("onewrite", "auto");

@@ -149,9 +149,13 @@ pub struct Found {
 }
 
 impl Found {
-    /// Whether it is a frame of the present generation that ends a transaction.
+    /// Whether it is a frame of the present generation that ends a transaction. A frame that the
+    /// file ends in ends none: SQLite writes the header first, and the page may find no space.
     pub fn is_present_commit(&self) -> bool {
-        let is_frame = !matches!(self.verdict, Verdict::Zeros | Verdict::NoFrame);
+        let is_frame = !matches!(
+            self.verdict,
+            Verdict::Zeros | Verdict::NoFrame | Verdict::CutShort
+        );
         is_frame && self.is_present && self.header.commit_pages != 0
     }
 }

@@ -213,6 +213,14 @@ impl Database {
             .connection_and_schema()
             .map_err(|e| self.why(e))?
             .ok_or("the connection is not known to the VFS")?;
+        if self.takes_no_lock {
+            // SQLite would only say that the database is locked.
+            return Err(format!(
+                "cannot change into {mode} mode: the URI says immutable=1 or nolock=1, and a connection \
+                 that takes no lock has no journal mode: open the database without it"
+            )
+            .into());
+        }
         self.settle().map_err(|e| self.why(e))?;
         if self.mode() == Some(mode) {
             return Ok(());

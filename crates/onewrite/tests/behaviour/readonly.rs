@@ -115,6 +115,26 @@ fn immutable_reads_the_file_alone_and_changes_nothing() {
     }
 }
 
+/// No connection is in the way then: the parameter is, and the error says so.
+#[test]
+fn without_locks_a_journal_mode_is_refused_for_that_reason() {
+    for mode in MODES {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (rest, _) = made(directory.path(), mode);
+        for parameter in ["immutable=1", "nolock=1"] {
+            let before = files(&rest);
+            let db = by_uri(&rest, parameter);
+            let said = outcome(&db, &format!("PRAGMA journal_mode={}", mode.name));
+            assert!(
+                said.contains(parameter) && !said.contains("another connection"),
+                "{mode:?}: {said}"
+            );
+            drop(db);
+            assert!(files(&rest) == before, "{mode:?}: a file was changed");
+        }
+    }
+}
+
 /// There SQLite itself reads a database in WAL mode only as an immutable one, because it has no
 /// wal-index.
 #[test]
