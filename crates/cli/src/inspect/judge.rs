@@ -198,15 +198,20 @@ impl Judge<'_> {
         } else if end.verdict == Verdict::CutShort {
             // A write that found no space leaves this, and so does a truncated file. Only the
             // wal-index tells them apart.
-            let known = match self.published {
-                Some(_) => "the wal-index names no commit behind it",
-                None => "no wal-index is left that could name a commit behind it",
-            };
-            self.note(report, format_args!(
-                "the file ends inside frame {}, at byte {}, as after a full disk. Recovery ends before that \
-                 frame, and {known}",
+            let what = format!(
+                "the file ends inside frame {}, at byte {}",
                 end.frame, survey.size
-            ));
+            );
+            match self.published {
+                Some(_) => self.note(report, format_args!(
+                    "{what}, as after a full disk. Recovery ends before that frame, and the wal-index names no \
+                     commit behind it"
+                )),
+                None => report.problem(self.path, Some(end.offset), format!(
+                    "{what}. It was cut short, or a write found no space: no wal-index is left that could name \
+                     a commit behind it"
+                )),
+            }
         } else if end.is_present {
             self.note(report, format_args!(
                 "frame {} is {}: the rest of a transaction that was rolled back or never finished",

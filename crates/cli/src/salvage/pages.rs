@@ -130,7 +130,11 @@ pub struct Taken {
 impl Taken {
     fn of(survey: &Survey, published: Option<Published>) -> Taken {
         let lost = Lost::of(survey, published);
-        let is_incomplete = lost.is_some() || survey.unread.is_some();
+        let is_cut = |end: &Found| end.verdict == Verdict::CutShort && lost.is_none();
+        let cut = survey.end.filter(is_cut);
+        // Without a wal-index a log that was cut short looks like one that found no space.
+        let may_lack = cut.is_some() && published.is_none();
+        let is_incomplete = lost.is_some() || survey.unread.is_some() || may_lack;
         let end = survey.end.filter(|_| is_incomplete);
         let applied = survey.committed.map(|committed| Applied {
             frames: committed.frame.0,
@@ -146,10 +150,13 @@ impl Taken {
             }),
         });
         let mut notes: Vec<_> = survey.unread.iter().cloned().collect();
-        let cut = |end: &Found| end.verdict == Verdict::CutShort && lost.is_none();
-        if let Some(end) = survey.end.filter(cut) {
+        if let Some(end) = cut {
+            let known = match published {
+                Some(_) => "no commit is known behind it",
+                None => "no wal-index is left that could name a commit behind it",
+            };
             notes.push(format!(
-                "the log ends inside frame {}, as after a full disk: no commit is known behind it",
+                "the log ends inside frame {}, as after a full disk: {known}",
                 end.frame
             ));
         }

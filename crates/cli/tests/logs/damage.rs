@@ -223,8 +223,8 @@ fn frames_that_only_the_wal_index_knows_are_missed() {
     }
 }
 
-/// The wal-index knows the commits behind the end of a file. Without it nobody does: a write that found
-/// no space leaves the same bytes.
+/// The wal-index knows the commits behind the end of a file. Without it nobody does. A write that found
+/// no space leaves the same bytes as a file that was cut short, so that may be either.
 #[test]
 fn a_log_that_ends_inside_a_frame_lacks_only_what_the_wal_index_knows() {
     for mode in [("direct", "auto"), ("wal", "auto"), ("waldio", "sector")] {
@@ -239,17 +239,17 @@ fn a_log_that_ends_inside_a_frame_lacks_only_what_the_wal_index_knows() {
         );
         assert_eq!(copy.salvage().1, 1);
         let copy = killed.copy(false, |log| log.truncate(places[20] + begun));
-        copy.ends_inside(21);
+        let what = copy.problem();
+        assert!(what.contains("no wal-index is left"), "{mode:?}: {what}");
+        assert_eq!(copy.salvage().1, 1);
         let ends_at = places[places.len() - 1] + (places[1] - places[0]);
-        for with_memory in [false, true] {
-            let copy = killed.copy(with_memory, |log| {
-                let next = log[places[0]..places[0] + begun].to_vec();
-                log.truncate(ends_at);
-                log.extend(next);
-            });
-            copy.ends_inside(places.len() + 1);
-            assert_eq!(copy.salvage().2, ROWS, "{mode:?}");
-        }
+        let copy = killed.copy(true, |log| {
+            let next = log[places[0]..places[0] + begun].to_vec();
+            log.truncate(ends_at);
+            log.extend(next);
+        });
+        copy.ends_inside(places.len() + 1);
+        assert_eq!(copy.salvage().2, ROWS, "{mode:?}");
     }
 }
 

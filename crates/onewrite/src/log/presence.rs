@@ -20,30 +20,12 @@ impl Log {
         if alone {
             // No other process can open it before the lock is shared again.
             self.open_shared(open, true)?;
-            self.forget_cached()?;
         }
         self.lock_presence(open.patience)?;
         if !alone {
             self.open_shared(open, false)?;
             self.check_poison_of_others()?;
         }
-        Ok(())
-    }
-
-    /// The last process may have been killed in a flush that failed, so that nobody knows of it. Then the
-    /// page cache has frames that the device does not have, and no later flush writes them. Recovery must
-    /// not find them: new commits would follow them. See K8 of `docs/durability.md`.
-    fn forget_cached(&self) -> Result<(), LogError> {
-        let has_frames = match self.id {
-            Some(_) => self.known().salts.is_some(),
-            None => self.file.size()? > 0,
-        };
-        if !has_frames {
-            return Ok(());
-        }
-        // If it fails, what is in the page cache may be the only copy, and `onewrite salvage` can read it.
-        self.file.flush()?;
-        self.file.drop_page_cache();
         Ok(())
     }
 

@@ -57,12 +57,6 @@ impl Child {
         child
     }
 
-    /// Ends it as `kill -9` does.
-    pub fn kill(mut self) {
-        self.process.kill().expect("a signal");
-        self.process.wait().expect("its end");
-    }
-
     pub fn open(&mut self) {
         assert_eq!(self.sql(OPEN), "");
     }

@@ -2,13 +2,11 @@
 #![allow(unsafe_code)]
 
 use super::child::Child;
-use super::scratch::Scratch;
 use super::{open, sql};
 use onewrite_common::files::companion;
 use rusqlite::ffi;
 use std::ffi::{c_char, c_int, c_void};
 use std::fs::File;
-use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -97,81 +95,5 @@ fn others_go_on_after_one_that_was_killed_between_the_header_and_the_end_of_its_
         }
         drop(others);
         assert_eq!(sql(&open(&path), "PRAGMA integrity_check"), "ok", "{mode}");
-    }
-}
-
-/// Zeroes the blocks of a mounted device that hold these bytes, behind the back of the page cache.
-fn lose_on_device(directory: &Path, bytes: &[u8]) -> usize {
-    const BLOCK: usize = 4096;
-    let device = std::fs::metadata(directory).expect("the mount point");
-    let device = std::os::linux::fs::MetadataExt::st_dev(&device);
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let event = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/uevent"));
-    let event = event.expect("the device");
-    let name = event
-        .lines()
-        .find_map(|line| line.strip_prefix("DEVNAME="))
-        .expect("its name");
-    let device = Path::new("/dev").join(name);
-    let mut options = File::options();
-    let file = options.read(true).write(true).open(&device);
-    let mut file = file.expect("a device that may be written while it is mounted");
-    // Of an earlier look.
-    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("advice");
-    let mut content = Vec::new();
-    file.read_to_end(&mut content).expect("its content");
-    let blocks = content.chunks(BLOCK).enumerate();
-    let hold = |block: &[u8]| block.windows(bytes.len()).any(|window| window == bytes);
-    let lost: Vec<_> = blocks.filter(|(_, block)| hold(block)).collect();
-    for (index, _) in &lost {
-        file.write_all_at(&[0; BLOCK], (index * BLOCK) as u64)
-            .expect("a write");
-    }
-    file.sync_all().expect("a flush");
-    lost.len()
-}
-
-/// A process is killed in a flush that fails. The page cache has what the device has not, and no
-/// later flush writes that. Commits behind it would be lost with it.
-#[test]
-fn a_process_that_comes_alone_recovers_what_the_device_has() {
-    let Some(scratch) = Scratch::ext4(32, &[], "") else {
-        return;
-    };
-    for mode in ["waldio", "direct"] {
-        let directory = scratch.path().join(mode);
-        std::fs::create_dir(&directory).expect("a directory");
-        let path = directory.join("db");
-        let mut child = Child::start(&path);
-        assert_eq!(child.sql(&format!("PRAGMA journal_mode={mode}")), mode);
-        let lost = format!("lost in {mode}");
-        for statement in [
-            "CREATE TABLE t(x)".to_owned(),
-            "INSERT INTO t VALUES('kept')".to_owned(),
-            "PRAGMA synchronous=NORMAL".to_owned(),
-            format!("INSERT INTO t VALUES('{lost}')"),
-        ] {
-            assert_eq!(child.sql(&statement), "", "{mode}: {statement}");
-        }
-        child.kill();
-        let log = companion(
-            &path,
-            if mode == "direct" {
-                "-wal"
-            } else {
-                "-onewrite"
-            },
-        );
-        let log = File::open(&log).expect("the log");
-        log.sync_all().expect("a flush");
-        assert!(lose_on_device(&directory, lost.as_bytes()) > 0, "{mode}");
-        drop(log);
-        let db = open(&path);
-        assert_eq!(sql(&db, "SELECT group_concat(x) FROM t"), "kept", "{mode}");
-        sql(&db, "INSERT INTO t VALUES('new')");
-        drop(db);
-        let db = open(&path);
-        let found = sql(&db, "SELECT group_concat(x) FROM t");
-        assert_eq!(found, "kept,new", "{mode}");
     }
 }
