@@ -200,9 +200,10 @@ fn compare(directory: &Path, mode: Mode, page: u32, random: &mut Random, steps: 
     let mut before = Vec::new();
     for _ in 0..steps {
         let step = step(random);
+        let depends = depends_on_marks(&step, &theirs);
         let (expected, found) = (theirs.run(&step), ours.run(&step));
         before.push(format!("{step:?} -> {}", short(&found)));
-        if comparable(&step, &expected) != comparable(&step, &found) {
+        if !depends && comparable(&step, &expected) != comparable(&step, &found) {
             let log = outcome(ours.connection(0), "PRAGMA onewrite_status");
             let last = before.len().saturating_sub(40);
             panic!(
@@ -226,6 +227,20 @@ fn compare(directory: &Path, mode: Mode, page: u32, random: &mut Random, steps: 
     }
     let (expected, found) = (theirs.run(&Step::Crash), ours.run(&Step::Crash));
     assert_eq!(expected, found, "at the end");
+}
+
+/// Whether this checkpoint waits for readers that need the log, while another connection is in a
+/// transaction. A reader needs it unless all was copied when it began. A thread copies for us, some time
+/// after stock SQLite does.
+fn depends_on_marks(step: &Step, bench: &Bench) -> bool {
+    let Step::Run(who, statement) = step else {
+        return false;
+    };
+    let in_transaction = |db: &Connection| !db.is_autocommit();
+    let others = bench.connections.iter().enumerate();
+    let mut others = others.filter(|(which, _)| which != who);
+    let waits = ["(RESTART)", "(TRUNCATE)"].map(|how| statement.contains(how));
+    waits.contains(&true) && others.any(|(_, db)| db.as_ref().is_some_and(in_transaction))
 }
 
 /// Leaves out how many frames a checkpoint met, but not whether it copied them all. Our log writes
