@@ -22,6 +22,9 @@ pub const SECTOR_BYTES: u64 = 512;
 /// How long a device must complete nothing to count as idle.
 const QUIET: Duration = Duration::from_millis(30);
 
+/// The place of `in_flight` in a device's `stat` (the kernel's `Documentation/block/stat.rst`).
+const STAT_IN_FLIGHT: usize = 8;
+
 /// A block device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockDevice {
@@ -241,14 +244,18 @@ impl BlockDevice {
         self.inflight().map(|requests| requests == 0)
     }
 
-    /// Requests that the device has received and not completed.
+    /// Requests that have begun and are not yet counted as completed. `inflight` has those that the
+    /// device works on. A write whose data is there, and that waits for a flush after it, is in
+    /// `stat` alone. An old kernel may not have it there; 6.18 has.
     fn inflight(&self) -> Result<u64, Error> {
-        let path = self.sysfs("inflight");
-        let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
-        Ok(text
-            .split_ascii_whitespace()
-            .filter_map(|word| word.parse::<u64>().ok())
-            .sum())
+        let numbers = |file: &str| -> Result<Vec<u64>, Error> {
+            let path = self.sysfs(file);
+            let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+            let words = text.split_ascii_whitespace();
+            Ok(words.filter_map(|word| word.parse().ok()).collect())
+        };
+        let begun = numbers("stat")?.get(STAT_IN_FLIGHT).copied();
+        Ok(begun.unwrap_or(0).max(numbers("inflight")?.iter().sum()))
     }
 
     /// Waits until the device has nothing to do and has completed nothing for a while. Returns the

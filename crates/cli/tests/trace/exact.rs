@@ -1,8 +1,10 @@
 //! The sums over kinds, files and processes are the device's own counters.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use onewrite_iotrace::scratch::{self, FileSystem, LoopDevice, Mounted};
+use onewrite_iotrace::scratch::{self, FileSystem, LoopDevice, Mounted, Scratch};
 use serde_json::Value;
 
 use crate::common::{can_make, path};
@@ -98,7 +100,7 @@ fn on_btrfs_log_trees_are_told_apart_from_all_others() {
     }
     let dir = tempfile::tempdir().expect("a directory");
     let image = dir.path().join("image");
-    let file = fs::File::create(&image).expect("an image");
+    let file = File::create(&image).expect("an image");
     file.set_len(600 << 20).expect("its size");
     FileSystem::Btrfs.make(&image, &[]).expect("a file system");
     let disk = LoopDevice::attach(&image).expect("a loop device");
@@ -176,5 +178,52 @@ fn one_insert_is_what_the_papers_figure_2_shows() {
     let svg = fs::read_to_string(&picture).expect("the picture");
     for part in ["file-system journal", "waldio", "28", "time (", "(MiB)"] {
         assert!(svg.contains(part), "{part}");
+    }
+}
+
+/// XFS writes its log with a flush before and after. The kernel reports such a write when its data
+/// is there, and counts it after the second flush. No trace begins or ends between the two.
+#[test]
+fn a_trace_begins_and_ends_at_any_moment_of_commits() {
+    if !can_make(FileSystem::Xfs) {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let stop = AtomicBool::new(false);
+    let scratch = Scratch::create(&scratch::Options {
+        file_system: FileSystem::Xfs,
+        bytes: 512 << 20,
+        parent: dir.path(),
+        stop: &stop,
+    });
+    let scratch = scratch.expect("a file system");
+    let root = scratch.root().to_owned();
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _end = Ends(&ended);
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                // A new file changes metadata, so that the log is written.
+                let mut file = File::create(root.join("file")).expect("a file");
+                file.write_all(&[7; 4096]).expect("written");
+                file.sync_all().expect("synced");
+                fs::remove_file(root.join("file")).expect("removed");
+            }
+        });
+        for _ in 0..10 {
+            let document = document(&["--dir", path(&root), "--seconds", "0.1"]);
+            let run = &runs(&document)[0];
+            assert_eq!(run["exact"], true, "{}", run["checks"]);
+        }
+    });
+    scratch.remove().expect("no device left");
+}
+
+/// Says so when the work has ended, also by a failed assertion.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
