@@ -108,6 +108,8 @@ times! {
 
     // Work on the device.
 
+    /// The log grows by steps, each with a flush, that take about so long: a commit may wait for one.
+    GROWTH_STEP = ms(4);
     /// At `synchronous=NORMAL` this often a call makes the kernel begin to write.
     BEGIN = ms(10);
     /// `onewrite_sync=auto` begins no further pair of writes after this time.

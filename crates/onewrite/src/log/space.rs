@@ -6,7 +6,12 @@
 //!
 //! The first chunk holds [`CHUNK_FRAMES`] frames, more than SQLite's default checkpoint threshold
 //! of 1,000. So a log that is checkpointed in time is never extended. When [`LOW_WATER_FRAMES`] are
-//! left, a separate thread prepares the next chunk.
+//! left, a separate thread prepares the next chunk. SQLite's own log has no such thread, as another
+//! SQLite may write to it: there the commit that needs blocks prepares them.
+//!
+//! A flush waits for what was written before it, so zeros hold up the commits of others, too. Hence
+//! a log grows by steps, each with its own flush. A step is as large as the device can take in
+//! [`GROWTH_STEP`], as measured at the steps before.
 //!
 //! The log of a closed database keeps part of that. It is twice what this process used, or an
 //! eighth of the database's size, and at least [`LEAST_BYTES`]. One that has become too small grows
@@ -19,7 +24,7 @@ use crate::log::Geometry;
 use crate::storage::{Init, LockByte, LockKind, LogFile, StorageError};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Instant, Mutex};
-use crate::waits::{MOMENT, Patience, STUCK_LOCK, Short};
+use crate::waits::{GROWTH_STEP, MOMENT, Patience, STUCK_LOCK, Short};
 use crate::wal::FrameNo;
 
 /// Frames of a chunk, where pages are of ordinary size.
@@ -31,6 +36,8 @@ const LEAST_BYTES: u64 = 64 << 10;
 const LEAST_FRAMES: u32 = 4;
 /// The factor by which a small log grows that is used more.
 const GROWTH: u64 = 4;
+/// The smallest step of growth.
+const LEAST_STEP: u64 = 256 << 10;
 /// How many frames before the end the next chunk is prepared.
 const LOW_WATER_FRAMES: u64 = if cfg!(shuttle) { 4 } else { 160 };
 
@@ -41,6 +48,8 @@ pub struct Space {
     preparing: AtomicBool,
     /// How far this process has used the log, in bytes.
     used: AtomicU64,
+    /// The bytes of the next step of growth.
+    step: AtomicU64,
     /// Separates the threads of this process, which share the file's extension lock. The value is
     /// when the lock was last not free in time.
     extending: Mutex<Option<Instant>>,
@@ -74,6 +83,14 @@ fn in_blocks(geometry: &Geometry, bytes: u64) -> u64 {
     bytes.next_multiple_of(geometry.unit().max(4096))
 }
 
+/// The next step, after `bytes` were initialized and flushed in `time`.
+fn step_after(bytes: u64, time: Duration) -> u64 {
+    let in_a_step = u128::from(bytes) * GROWTH_STEP.as_nanos() / time.as_nanos().max(1);
+    u64::try_from(in_a_step)
+        .unwrap_or(u64::MAX)
+        .clamp(LEAST_STEP, CHUNK_BYTES)
+}
+
 /// The size from which a log is used as it is.
 fn least_end(geometry: &Geometry) -> u64 {
     let least = LEAST_BYTES.max(geometry.end_of(FrameNo(LEAST_FRAMES)));
@@ -86,6 +103,7 @@ impl Space {
             ready: AtomicU64::new(size),
             preparing: AtomicBool::new(false),
             used: AtomicU64::new(0),
+            step: AtomicU64::new(LEAST_STEP),
             extending: Mutex::new(None),
             is_stuck: AtomicBool::new(false),
             excludes,
@@ -129,7 +147,7 @@ impl Space {
         }
     }
 
-    /// Initializes one more chunk, unless another thread or process does so.
+    /// Initializes one more chunk, step by step, unless another thread or process does so.
     pub fn prepare_next(
         &self,
         file: &LogFile,
@@ -139,22 +157,40 @@ impl Space {
         if self.preparing.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        let known = self.ready.load(Ordering::Relaxed);
-        // Another process may have added the chunk meanwhile.
-        let target = |size| match size > known {
-            true => size,
-            false => chunk_end(geometry, size),
-        };
         let done = match file.is_locked_by_other(LockByte::Extension, LockKind::Exclusive) {
-            Ok(false) => self.extend(file, init, &Short, target),
+            Ok(false) => self.prepare_chunk(file, geometry, init),
             other => other.map(drop),
         };
         self.preparing.store(false, Ordering::Release);
         done
     }
 
-    /// Makes everything up to `end` ready: a whole chunk if there is room for it, otherwise as much
-    /// as is needed.
+    fn prepare_chunk(
+        &self,
+        file: &LogFile,
+        geometry: &Geometry,
+        init: Init,
+    ) -> Result<(), StorageError> {
+        let mut known = self.ready.load(Ordering::Relaxed);
+        let chunk = chunk_end(geometry, known);
+        while known < chunk {
+            let next = self.step_from(geometry, known).min(chunk);
+            let mut is_own = false;
+            self.extend(file, init, &Short, |size| {
+                is_own = size == known;
+                if is_own { next } else { size }
+            })?;
+            if !is_own {
+                // Another thread or process has changed the size, and prepares the rest.
+                break;
+            }
+            known = next;
+        }
+        Ok(())
+    }
+
+    /// Makes everything up to `end` ready: a step towards a whole chunk if there is room for it,
+    /// otherwise as much as is needed.
     pub fn ensure(
         &self,
         file: &LogFile,
@@ -163,16 +199,27 @@ impl Space {
         patience: &dyn Patience,
         end: u64,
     ) -> Result<(), StorageError> {
-        let chunk = self.extend(file, init, patience, |size| match size >= end {
+        let step = self.extend(file, init, patience, |size| match size >= end {
             true => size,
-            false => chunk_end(geometry, size).max(end),
+            false => self.step_from(geometry, size).max(end),
         });
-        match chunk {
+        match step {
             // A flush that found no space has lost earlier writes, and is not retried.
             Err(e) if e.is_no_space() && !e.is_of_flush() => {
                 self.extend(file, init, patience, |size| size.max(end))
             }
             other => other,
+        }
+    }
+
+    /// The next step towards the end of the chunk that begins at `size`. The first one of SQLite's
+    /// own log is small, as a program may make one commit and close.
+    fn step_from(&self, geometry: &Geometry, size: u64) -> u64 {
+        let least = least_end(geometry);
+        match size < least {
+            true => least,
+            false => in_blocks(geometry, size + self.step.load(Ordering::Relaxed))
+                .min(chunk_end(geometry, size)),
         }
     }
 
@@ -199,11 +246,14 @@ impl Space {
         self.locked(file, patience, || {
             let size = file.size()?;
             let end = target(size);
-            if end > size {
-                file.initialize(size..end, init)
-            } else {
-                Ok(())
+            if end <= size {
+                return Ok(());
             }
+            let began = Instant::now();
+            let made = file.initialize(size..end, init);
+            self.step
+                .store(step_after(end - size, began.elapsed()), Ordering::Relaxed);
+            made
         })
     }
 
@@ -240,5 +290,65 @@ impl Space {
         self.ready
             .store(*size.as_ref().unwrap_or(&0), Ordering::Relaxed);
         changed.and(size.map(drop)).and(unlocked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mode::Layout;
+    use crate::storage::{Access, Create, DirectIo, NewFile};
+    use crate::wal::PageSize;
+
+    #[test]
+    fn a_step_takes_as_long_as_commits_may_wait() {
+        let mib = 1 << 20;
+        let after = |bytes, us| step_after(bytes, Duration::from_micros(us));
+        assert_eq!(after(6 * mib, 12_000), 2 * mib);
+        assert_eq!(after(6 * mib, 1_000_000), LEAST_STEP);
+        assert_eq!(after(6 * mib, 1), CHUNK_BYTES);
+        assert_eq!(after(mib, 0), CHUNK_BYTES);
+    }
+
+    #[test]
+    fn a_log_grows_by_steps_and_not_by_chunks() {
+        let dir = tempfile::tempdir().unwrap();
+        let create = Create::IfMissing(NewFile {
+            mode: 0o600,
+            owner: None,
+        });
+        let path = dir.path().join("log");
+        let file = LogFile::open(&path, create, Access::ReadWrite, DirectIo::Never).unwrap();
+        let geometry = Geometry::new(Layout::Stock, PageSize::new(4096).unwrap(), 1).unwrap();
+        let space = Space::new(0, Excludes::Threads);
+        let chunk = chunk_end(&geometry, 0);
+        let flushes = || file.counters().setup_flushes.load(Ordering::Relaxed);
+        let ensure = |end| space.ensure(&file, &geometry, Init::ZeroFill, &Short, end);
+        let size = || file.size().unwrap();
+
+        // A program may make one commit and close.
+        ensure(5000).unwrap();
+        assert_eq!(size(), LEAST_BYTES);
+        // A small log grows by a factor.
+        ensure(LEAST_BYTES + 1).unwrap();
+        assert_eq!(size(), LEAST_BYTES * GROWTH);
+        // A slow device: the steps are the smallest.
+        for step in 2..6 {
+            space.step.store(LEAST_STEP, Ordering::Relaxed);
+            ensure(size() + 1).unwrap();
+            assert_eq!((size(), flushes()), (step * LEAST_STEP, step + 1));
+        }
+        // A large commit needs more than a step.
+        space.step.store(LEAST_STEP, Ordering::Relaxed);
+        ensure(chunk + 5 * LEAST_STEP).unwrap();
+        assert_eq!(size(), chunk + 5 * LEAST_STEP);
+        // A thread makes a whole chunk, and each step has a flush.
+        let (from, flushed) = (size(), flushes());
+        space.step.store(LEAST_STEP, Ordering::Relaxed);
+        space
+            .prepare_next(&file, &geometry, Init::ZeroFill)
+            .unwrap();
+        assert_eq!(size(), chunk_end(&geometry, from));
+        assert!(flushes() > flushed + 1, "{} {flushed}", flushes());
     }
 }
