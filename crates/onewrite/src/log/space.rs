@@ -36,6 +36,8 @@ const LEAST_BYTES: u64 = 64 << 10;
 const LEAST_FRAMES: u32 = 4;
 /// The factor by which a small log grows that is used more.
 const GROWTH: u64 = 4;
+/// SQLite's own log begins with this, or with what the first commit needs. The last close removes it.
+const SMALLEST: u64 = 32 << 10;
 /// The smallest step of growth.
 const LEAST_STEP: u64 = 256 << 10;
 /// How many frames before the end the next chunk is prepared.
@@ -190,7 +192,8 @@ impl Space {
     }
 
     /// Makes everything up to `end` ready: a step towards a whole chunk if there is room for it,
-    /// otherwise as much as is needed.
+    /// otherwise as much as is needed. SQLite's own log begins small, since a program may make one
+    /// commit and close.
     pub fn ensure(
         &self,
         file: &LogFile,
@@ -199,9 +202,10 @@ impl Space {
         patience: &dyn Patience,
         end: u64,
     ) -> Result<(), StorageError> {
-        let step = self.extend(file, init, patience, |size| match size >= end {
-            true => size,
-            false => self.step_from(geometry, size).max(end),
+        let step = self.extend(file, init, patience, |size| match size {
+            0 => in_blocks(geometry, end).max(SMALLEST),
+            _ if size >= end => size,
+            _ => self.step_from(geometry, size).max(end),
         });
         match step {
             // A flush that found no space has lost earlier writes, and is not retried.
@@ -212,15 +216,10 @@ impl Space {
         }
     }
 
-    /// The next step towards the end of the chunk that begins at `size`. The first one of SQLite's
-    /// own log is small, as a program may make one commit and close.
+    /// The next step towards the end of the chunk that begins at `size`.
     fn step_from(&self, geometry: &Geometry, size: u64) -> u64 {
-        let least = least_end(geometry);
-        match size < least {
-            true => least,
-            false => in_blocks(geometry, size + self.step.load(Ordering::Relaxed))
-                .min(chunk_end(geometry, size)),
-        }
+        let step = in_blocks(geometry, size + self.step.load(Ordering::Relaxed));
+        step.min(chunk_end(geometry, size))
     }
 
     pub fn shrink(
@@ -328,15 +327,17 @@ mod tests {
 
         // A program may make one commit and close.
         ensure(5000).unwrap();
-        assert_eq!(size(), LEAST_BYTES);
+        assert_eq!(size(), SMALLEST);
         // A small log grows by a factor.
-        ensure(LEAST_BYTES + 1).unwrap();
-        assert_eq!(size(), LEAST_BYTES * GROWTH);
+        ensure(size() + 1).unwrap();
+        assert_eq!(size(), SMALLEST * GROWTH);
         // A slow device: the steps are the smallest.
-        for step in 2..6 {
+        let (from, flushed) = (size(), flushes());
+        for step in 1..5 {
             space.step.store(LEAST_STEP, Ordering::Relaxed);
             ensure(size() + 1).unwrap();
-            assert_eq!((size(), flushes()), (step * LEAST_STEP, step + 1));
+            assert_eq!(size(), from + step * LEAST_STEP);
+            assert_eq!(flushes(), flushed + step);
         }
         // A large commit needs more than a step.
         space.step.store(LEAST_STEP, Ordering::Relaxed);
