@@ -1,14 +1,13 @@
 //! `Torn::Double`: the two slots.
 //!
 //! A slot is a run of pages: heads that name pages and checksums, then the images. Images that fit
-//! stand in a head: see [`crate::heads`]. A commit fills
-//! the slot that does not hold the newest commit, flushes, and only then writes in place. The flush
-//! of the next slot makes those writes durable. So at any moment a durable slot holds the pages
-//! that are being written in place. Recovery writes both slots in place again, and of a page in
-//! both the newer image. This repairs each torn page. A slot grows by moving. Both slots get new
-//! places, after the pages that they protect have been flushed. They shrink where they are, likewise
-//! after such a flush, and their last pages are free. A large transaction takes several slots, one
-//! after the other: see [`crate::rounds`].
+//! stand in a head: see [`crate::heads`]. A commit fills the slot that does not hold the newest commit,
+//! flushes, and only then writes in place. The flush of the next slot makes those writes durable. So at
+//! any moment a durable slot holds the pages that are being written in place. Recovery writes both slots
+//! in place again, and of a page in both the newer image. This repairs each torn page. A slot grows by
+//! moving. Both slots get new places, after the pages that they protect have been flushed. They shrink
+//! where they are, likewise after such a flush, and their last pages are free. A large transaction takes
+//! several slots, one after the other: see [`crate::rounds`].
 
 use std::collections::BTreeMap;
 
