@@ -82,7 +82,7 @@ fn a_row_is_one_page_and_one_flush_where_page_writes_are_trusted() {
         .iter()
         .map(|run| number(&run["device"]["write_bytes"]))
         .collect();
-    // The bound. Doubled pages have a slot of two for each.
+    // The bound. With `double` each also has the head of a slot, with its image.
     assert!(bytes[1] * 100 <= bytes[0] * 33, "{bytes:?}");
     assert!(bytes[2] * 100 <= bytes[0] * 50, "{bytes:?}");
     let flushes = number(&document["runs"][1]["device"]["flushes"]);
@@ -109,7 +109,7 @@ fn what_flash_programs_is_what_the_host_wrote_the_map_and_what_was_moved() {
         let runs = document["runs"].as_array().expect("runs");
         let doubled = runs.iter().find(|run| run["mode"] == modes[0]);
         let written = flash::number(doubled.expect("a run"), "/flash/statistics/host_writes");
-        // A page in place, and the slot with its image.
+        // A page in place, and the head of a slot with its image.
         assert!(written >= 2 * 60, "{document}");
     }
 }

@@ -263,7 +263,12 @@ impl Core {
         } else {
             Flushed::First
         };
-        self.mark_regions(&pages, flushed)
+        self.mark_regions(&pages, flushed)?;
+        // An earlier release would not find the images in the heads of a slot.
+        if self.double && !self.header.is_newest_format {
+            self.write_header(self.header.clone(), None)?;
+        }
+        Ok(())
     }
 
     // ---- the commit itself

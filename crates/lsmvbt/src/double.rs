@@ -1,22 +1,23 @@
 //! `Torn::Double`: the two slots.
 //!
-//! A slot is a run of pages: heads that name pages and checksums, then the images. A commit fills
-//! the slot that does not hold the newest commit, flushes, and only then writes in place. The flush
-//! of the next slot makes those writes durable. So at any moment a durable slot holds the pages
-//! that are being written in place. Recovery writes both slots in place again, and of a page in
-//! both the newer image. This repairs each torn page. A slot grows by moving. Both slots get new
-//! places, after the pages that they protect have been flushed. They shrink where they are, likewise
-//! after such a flush, and their last pages are free. A large transaction takes several slots, one
-//! after the other: see [`crate::rounds`].
+//! A slot is a run of pages: heads that name pages and checksums, then the images. Images that fit
+//! stand in a head: see [`crate::heads`]. A commit fills the slot that does not hold the newest commit,
+//! flushes, and only then writes in place. The flush of the next slot makes those writes durable. So at
+//! any moment a durable slot holds the pages that are being written in place. Recovery writes both slots
+//! in place again, and of a page in both the newer image. This repairs each torn page. A slot grows by
+//! moving. Both slots get new places, after the pages that they protect have been flushed. They shrink
+//! where they are, likewise after such a flush, and their last pages are free. A large transaction takes
+//! several slots, one after the other: see [`crate::rounds`].
 
 use std::collections::BTreeMap;
 
-use crate::commit::{Failed, LIST_ENTRIES, list_page};
+use crate::commit::Failed;
 use crate::core::{Core, Written};
 use crate::error::{Error, Result};
 use crate::freemap::FreeMap;
 use crate::header::Header;
-use crate::page::{self, HEADER, Image, Stamp, set_u32, u16_at, u32_at, u64_at};
+use crate::heads::{self, Head, Layout};
+use crate::page::{self, Image, Stamp, u64_at};
 use crate::room;
 use crate::rounds::Round;
 use crate::shared::{self, CURRENT, SETTLED, SLOT, SLOT_COMMITS, SLOT_LARGEST, TORN, WRITING};
@@ -39,14 +40,20 @@ const AT_ONCE: usize = 256;
 /// Values of [`TORN`].
 const TORN_TRUST: u64 = 1;
 const TORN_DOUBLE: u64 = 2;
-/// Page type of a slot's head.
-const SLOT_TYPE: u8 = 7;
+
+/// The place of an image in a slot.
+pub(crate) enum Place {
+    /// A page of the slot.
+    Page(u32),
+    /// A head, which had this image.
+    Head(Box<Image>),
+}
 
 /// A slot that is whole: for each page, the place of its image.
 pub(crate) struct SlotContent {
     version: u64,
     round: Round,
-    pub(crate) places: Vec<(u32, u32)>,
+    pub(crate) places: Vec<(u32, Place)>,
     /// The pages of the slot that it takes, heads included.
     pub(crate) pages: Vec<u32>,
 }
@@ -144,12 +151,11 @@ impl Core {
         Slots::of(&self.header).ok_or(Error::Transaction("there are no slots"))
     }
 
-    /// Makes the slots large enough for `pages` images, or smaller where they have been far too large
-    /// for a while. Nothing but the file has changed if it fails.
-    pub(crate) fn make_slots(&mut self, pages: usize) -> Result<()> {
-        let heads = pages.div_ceil(LIST_ENTRIES);
+    /// Makes the slots large enough for so many pages, heads included, or smaller where they have been
+    /// far too large for a while. Nothing but the file has changed if it fails.
+    fn make_slots(&mut self, pages: usize) -> Result<()> {
         let too_big = |_| Error::TooBig("the transaction");
-        let need = u32::try_from(heads + pages).map_err(too_big)?;
+        let need = u32::try_from(pages).map_err(too_big)?;
         let largest = self.largest_of_many(need)?;
         let old = Slots::of(&self.header);
         let size = old.map_or(0, Slots::pages);
@@ -258,6 +264,27 @@ impl Core {
         Ok(())
     }
 
+    /// Writes heads and images to a slot, which must have room for them.
+    pub(crate) fn fill_slot(
+        &mut self,
+        slot: u32,
+        stamp: Stamp,
+        round: Round,
+        layout: &Layout<'_>,
+    ) -> Result<()> {
+        // An earlier release would not find the images in a head: it must refuse the file.
+        debug_assert!(self.header.is_newest_format);
+        let slots = self.slots()?;
+        let heads = layout.heads(|number| slots.page(slot, number), self.salt, stamp, round);
+        let heads = heads.iter().map(|head| &**head);
+        let all: Vec<&Image> = heads.chain(layout.outside()).collect();
+        if all.len() > slots.pages() as usize {
+            // A defect. The pages behind are of the other slot, or of a tree.
+            return Err(Error::TooBig("the images for their slot"));
+        }
+        self.write_slot(slot, &all)
+    }
+
     /// Writes pages of a slot, from the first on.
     pub(crate) fn write_slot(&mut self, slot: u32, images: &[&Image]) -> Result<()> {
         let slots = self.slots()?;
@@ -290,29 +317,17 @@ impl Core {
         // Also in place, so that the pages of a full slot have room; the slot's flush covers them
         // too.
         let new = self.write_new_pages(&mut images)?;
+        let layout = Layout::of(&images);
         // Behind the new pages: if there is no room, the file has no hole where they stand.
-        self.make_slots(images.len()).map_err(Failed::Before)?;
+        self.make_slots(layout.pages()).map_err(Failed::Before)?;
         let slot = self.load(SLOT)? as u32 & 1;
-        let slots = self.slots()?;
         let number = self.txn()?.rounds.map_or(0, |rounds| rounds + 1);
         let round = Round {
             number,
             is_last: true,
         };
-        let heads: Vec<Box<Image>> = images
-            .chunks(LIST_ENTRIES)
-            .enumerate()
-            .map(|(i, part)| {
-                let page = slots.page(slot, i as u32);
-                slot_head(page, self.salt, stamp, round, images.len() as u32, part)
-            })
-            .collect();
-        let all: Vec<&Image> = heads
-            .iter()
-            .map(|head| &**head)
-            .chain(images.iter().map(|(_, image)| &**image))
-            .collect();
-        self.write_slot(slot, &all).map_err(Failed::Before)?;
+        self.fill_slot(slot, stamp, round, &layout)
+            .map_err(Failed::Before)?;
         self.write_version_to_header()?;
         // Nothing is written in place before this flush (MV26).
         self.flush_storage()?;
@@ -337,58 +352,58 @@ impl Core {
             return Ok(None);
         };
         let mut found = Vec::new();
-        let (mut head_page, mut version, mut images) = (0, 0, u32::MAX);
-        let mut round = None;
-        while (found.len() as u32) < images {
-            if head_page >= self.header.slot_pages {
+        let (mut heads, mut first) = (0, None);
+        while first.is_none_or(|(_, _, images)| found.len() < images as usize) {
+            if heads >= self.header.slot_pages {
                 return Ok(None);
             }
-            let at = slots.page(slot, head_page);
+            let at = slots.page(slot, heads);
             let image = self.read_image(at)?;
-            let whole = page::verify(&image, PageNo(at), self.salt).is_ok();
-            if !whole || image[16] != SLOT_TYPE {
+            if page::verify(&image, PageNo(at), self.salt).is_err() {
                 return Ok(None);
             }
-            if head_page == 0 {
-                (version, images) = (u64_at(&image[..], 32), u32_at(&image[..], 56));
-                if version <= than {
-                    return Ok(None);
-                }
-            }
-            // A head of another round may stand behind the first.
-            if *round.get_or_insert(round_of(&image)) != round_of(&image) {
+            let Some(head) = heads::read_head(&image)? else {
+                return Ok(None);
+            };
+            let Head { version, round, .. } = head;
+            let this = (version, round, head.images);
+            // A head of another round, or commit, may stand behind the first.
+            if version <= than || *first.get_or_insert(this) != this {
                 return Ok(None);
             }
-            let count = usize::from(u16_at(&image[..], 52));
-            let fits = images <= self.header.slot_pages && count > 0 && count <= LIST_ENTRIES;
-            if !fits || u64_at(&image[..], 32) != version || u32_at(&image[..], 56) != images {
-                return Ok(None);
-            }
-            for i in 0..count {
-                found.push((
-                    u32_at(&image[..], HEADER + 8 * i),
-                    u32_at(&image[..], HEADER + 8 * i + 4),
-                ));
-            }
-            head_page += 1;
+            found.extend(head.named);
+            heads += 1;
         }
-        if head_page as usize + found.len() > self.header.slot_pages as usize {
+        let Some((version, round, images)) = first else {
+            return Ok(None);
+        };
+        let outside = found.iter().filter(|(.., inside)| inside.is_none()).count();
+        let all = outside + heads as usize;
+        if found.len() != images as usize || all > self.header.slot_pages as usize {
             return Ok(None);
         }
+        let pages = (0..all as u32).map(|number| slots.page(slot, number));
+        let pages: Vec<u32> = pages.collect();
+        let (salt, mut outside) = (self.salt, pages[heads as usize..].iter().copied());
         let mut places = Vec::with_capacity(found.len());
-        for (i, (page, crc)) in found.into_iter().enumerate() {
-            let at = slots.page(slot, head_page + i as u32);
-            let image = self.read_image(at)?;
-            if page::identity(&image, self.salt) != Some(PageNo(page))
-                || page::crc_of(&image) != crc
-            {
+        for (page, crc, inside) in found {
+            let place = match inside {
+                Some(image) => Place::Head(image),
+                None => Place::Page(outside.next().unwrap_or(u32::MAX)),
+            };
+            let is_it = |image: &Image| {
+                page::identity(image, salt) == Some(PageNo(page)) && page::crc_of(image) == crc
+            };
+            let whole = match &place {
+                Place::Head(image) => is_it(image),
+                Place::Page(at) => is_it(&*self.read_image(*at)?),
+            };
+            if !whole {
                 return Ok(None);
             }
-            places.push((page, at));
+            places.push((page, place));
         }
-        let all = head_page + places.len() as u32;
-        let pages = (0..all).map(|number| slots.page(slot, number)).collect();
-        Ok(round.map(|round| SlotContent {
+        Ok(Some(SlotContent {
             version,
             round,
             places,
@@ -423,7 +438,7 @@ impl Core {
         };
         let at = slots.page(slot, 0);
         let image = self.read_image(at)?;
-        let is_head = page::verify(&image, PageNo(at), self.salt).is_ok() && image[16] == SLOT_TYPE;
+        let is_head = page::verify(&image, PageNo(at), self.salt).is_ok() && heads::is_head(&image);
         Ok(is_head.then(|| u64_at(&image[..], 32)))
     }
 
@@ -439,11 +454,14 @@ impl Core {
         let newest = slots.last().map(|(_, s)| (s.version, s.round));
         let next_slot = slots.last().map_or(0, |(slot, _)| slot ^ 1);
         // Of a page in both, the newer image (MV34). Readers may be there, and must not see it go back.
-        let images: BTreeMap<u32, u32> = slots.into_iter().flat_map(|(_, s)| s.places).collect();
+        let images: BTreeMap<u32, Place> = slots.into_iter().flat_map(|(_, s)| s.places).collect();
         let places = images.keys().copied().collect();
         let mut written = false;
-        for (page, at) in images {
-            let image = self.read_image(at)?;
+        for (page, place) in images {
+            let image = match place {
+                Place::Page(at) => self.read_image(at)?,
+                Place::Head(image) => image,
+            };
             if self.read_image(page)? == image {
                 continue;
             }
@@ -491,45 +509,6 @@ pub(crate) fn protect(free: &mut FreeMap, header: &Header) {
     if let Some(slots) = Slots::of(header) {
         slots.protect(free);
     }
-}
-
-/// Flag of a slot that does not end its transaction.
-const NOT_LAST: u8 = 2;
-
-/// The place of a slot among those of its transaction, from one of its heads.
-fn round_of(head: &Image) -> Round {
-    Round {
-        number: u32_at(head, 20),
-        is_last: head[18] & NOT_LAST == 0,
-    }
-}
-
-/// A slot's head: like a list page, with the number of images at offset 56, and its round.
-pub(crate) fn slot_head(
-    page: u32,
-    salt: u64,
-    stamp: Stamp,
-    round: Round,
-    images: u32,
-    part: &[(u32, Box<Image>)],
-) -> Box<Image> {
-    let entries: Vec<(u32, u32)> = part.iter().map(|(p, i)| (*p, page::crc_of(i))).collect();
-    let mut image = list_page(
-        page,
-        salt,
-        Stamp {
-            durable: 0,
-            ..stamp
-        },
-        &entries,
-        0,
-    );
-    image[16] = SLOT_TYPE;
-    image[18] = if round.is_last { 0 } else { NOT_LAST };
-    set_u32(&mut image[..], 20, round.number);
-    set_u32(&mut image[..], 56, images);
-    page::seal(&mut image);
-    image
 }
 
 #[cfg(test)]

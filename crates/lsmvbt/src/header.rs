@@ -2,8 +2,8 @@
 //!
 //! | offset | bytes | what |
 //! | --- | --- | --- |
-//! | 0 | 16 | `LSMVBT format 5` and a zero byte |
-//! | 16 | 4 | format version: 5 |
+//! | 0 | 16 | `LSMVBT format 6` and a zero byte |
+//! | 16 | 4 | format version: 6 |
 //! | 20 | 4 | page size: 4,096 |
 //! | 24 | 8 | salt: random, in every page |
 //! | 32 | 8 | `seq`: one more with every header written; odd ones stand in page 0 |
@@ -33,8 +33,9 @@
 //!
 //! Format 1 had the digit 1 in both places, regions of 64 pages, and the marked regions at offset
 //! 96; nothing was reserved or lost. Format 2 had a 0 at offset 108. Format 3 had no page of meta
-//! values. Format 4 had no slots that leave their transaction open: see [`crate::rounds`]. The first
-//! header that is written to such a file is one of format 5, in both pages.
+//! values. Format 4 had no slots that leave their transaction open: see [`crate::rounds`]. Format 5 had
+//! no images in the heads of slots: see [`crate::heads`]. The first header that is written to such a
+//! file is one of format 6, in both pages.
 //!
 //! A torn header leaves the other one, which was durable before this one was begun. See
 //! [`crate::commit`], which never has two headers in flight.
@@ -49,9 +50,9 @@ use crate::slots::Slots;
 use crate::types::{PAGE_SIZE, PageNo};
 
 /// The first 16 bytes of a database.
-pub const MAGIC: &[u8; 16] = b"LSMVBT format 5\0";
+pub const MAGIC: &[u8; 16] = b"LSMVBT format 6\0";
 /// The format version of this crate.
-pub(crate) const FORMAT: u32 = 5;
+pub(crate) const FORMAT: u32 = 6;
 /// Pages of a region of format 1.
 const REGION_1: u32 = 64;
 /// Marked regions that fit into a header of format 1.
@@ -62,6 +63,8 @@ pub(crate) const MAX_MARKS: usize = 256;
 const LISTS: usize = 112;
 const LISTS_1: usize = 96;
 const COUNTED: usize = PAGE_SIZE - 12;
+/// The first format that may have numbers there, and at the offset after it.
+const FIRST_COUNTED: u32 = 5;
 const UNHEALED: usize = PAGE_SIZE - 8;
 const CHECKSUM: usize = PAGE_SIZE - 4;
 /// Spans that fit: 59 GiB. See [`crate::freemap::MAX_PAGES`].
@@ -266,12 +269,9 @@ impl Header {
             return Err(damaged("its slots lie beyond any file"));
         }
         // The lists of format 1 may reach there.
-        let late = |at| {
-            if is_newest_format {
-                u32_at(image, at)
-            } else {
-                0
-            }
+        let late = |at| match found < FIRST_COUNTED {
+            true => 0,
+            false => u32_at(image, at),
         };
         let lists = Header::lists(image, is_first, late(COUNTED) as usize);
         let (marks, maps, lost, counted) = lists.ok_or(damaged("its lists are too long"))?;

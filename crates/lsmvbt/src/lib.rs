@@ -44,6 +44,7 @@ mod found;
 mod freemap;
 mod give_back;
 mod header;
+mod heads;
 mod heal;
 mod history;
 mod lost;

@@ -19,9 +19,10 @@
 
 use crate::commit::LIST_ENTRIES;
 use crate::core::Core;
-use crate::double::{SLOT_PAGES, size_for, slot_head};
+use crate::double::{SLOT_PAGES, size_for};
 use crate::error::{Error, Result, is_full};
 use crate::freemap::FreeMap;
+use crate::heads::Layout;
 use crate::marks::Flushed;
 use crate::page::{self, Image, Node, PageType, Stamp};
 use crate::recover::Seen;
@@ -198,11 +199,7 @@ impl Core {
             number: next.number,
             is_last: false,
         };
-        let at = self.slots()?.page(next.slot, 0);
-        let head = slot_head(at, self.salt, stamp, round, images.len() as u32, images);
-        let images = images.iter().map(|(_, image)| &**image);
-        let all: Vec<&Image> = std::iter::once(&*head).chain(images).collect();
-        self.write_slot(next.slot, &all)?;
+        self.fill_slot(next.slot, stamp, round, &Layout::of(images))?;
         // Nothing is written in place before this flush (MV26).
         self.flush_storage()
     }
@@ -335,19 +332,17 @@ mod tests {
                 (page.0, node.encode(salt, stamp).unwrap())
             })
             .collect();
-        let (first, second) = images.split_at(LIST_ENTRIES);
+        let layout = Layout::of(&images);
         for (numbers, is_whole) in [([3, 3], true), ([3, 1], false)] {
-            let head = |at: u32, part: &[(u32, Box<Image>)]| {
+            let heads = numbers.map(|number| {
                 let round = Round {
-                    number: numbers[at as usize],
+                    number,
                     is_last: true,
                 };
-                let page = slots.page(0, at);
-                slot_head(page, salt, stamp, round, images.len() as u32, part)
-            };
-            let heads = [head(0, first), head(1, second)];
-            let all = heads.iter().chain(images.iter().map(|(_, image)| image));
-            let all: Vec<&Image> = all.map(|image| &**image).collect();
+                layout.heads(|at| slots.page(0, at), salt, stamp, round)
+            });
+            let heads = [&*heads[0][0], &*heads[1][1]];
+            let all: Vec<&Image> = heads.into_iter().chain(layout.outside()).collect();
             core.write_slot(0, &all).unwrap();
             let found = core.read_slot(0, 0).unwrap();
             assert_eq!(found.is_some(), is_whole, "{numbers:?}");

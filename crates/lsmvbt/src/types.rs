@@ -59,7 +59,7 @@ pub enum Torn {
     /// A 4 KiB write is all or nothing. One page written per page changed.
     Trust,
     /// It may be torn: pages are written to a slot and flushed before they are written in place.
-    /// Twice the bytes, still one flush.
+    /// At most twice the pages, and a head for each slot; still one flush.
     Double,
 }
 
@@ -154,7 +154,7 @@ pub struct Stats {
     pub commits: u64,
     /// Pages of commits written in place.
     pub pages_written: u64,
-    /// Pages written to the slots of [`Torn::Double`], their heads included.
+    /// Pages written to the slots of [`Torn::Double`], their heads included. An image may stand in a head.
     pub slot_pages_written: u64,
     /// Header and free-map pages written.
     pub header_pages_written: u64,

@@ -18,7 +18,7 @@ fn first_pages(format: u8) -> Vec<u8> {
 
 #[test]
 fn each_command_says_whose_it_is_and_which_program_is_for_it() {
-    for format in [5, 1] {
+    for format in [6, 1] {
         let case = Case::new();
         fs::write(case.database(), first_pages(format)).expect("a database");
         let what = format!("a database of LS-MVBT (format {format})");

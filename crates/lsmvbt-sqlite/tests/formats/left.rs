@@ -10,7 +10,7 @@ use std::sync::Once;
 use super::cases::{CASES, Case, SCHEMAS, UPDATES};
 
 /// The formats that this version reads; it writes the last.
-pub const FORMATS: [u32; 5] = [1, 2, 3, 4, 5];
+pub const FORMATS: [u32; 6] = [1, 2, 3, 4, 5, 6];
 
 /// How its last process ended.
 pub const STATES: [&str; 2] = ["closed", "killed"];

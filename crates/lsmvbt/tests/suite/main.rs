@@ -14,6 +14,7 @@ mod drive;
 mod flushes;
 mod full;
 mod headers;
+mod heads;
 mod heal;
 mod hooks;
 mod interplay;

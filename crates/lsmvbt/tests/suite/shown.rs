@@ -325,12 +325,12 @@ impl World {
         }
     }
 
-    /// Gives the headers format 3, of which the file has only what format 5 has too.
+    /// Gives the headers format 3, of which the file has only what format 6 has too.
     fn make_older(&mut self) {
         let mut bytes = self.file.bytes();
         for page in bytes.chunks_mut(PAGE).take(2) {
             let crc = |page: &[u8]| crc32c::crc32c(&page[..PAGE - 4]).to_le_bytes();
-            if page.starts_with(b"LSMVBT format 5") && page[PAGE - 4..] == crc(page) {
+            if page.starts_with(b"LSMVBT format 6") && page[PAGE - 4..] == crc(page) {
                 (page[14], page[16]) = (b'3', 3);
                 let sum = crc(page);
                 page[PAGE - 4..].copy_from_slice(&sum);
