@@ -1,6 +1,8 @@
 //! Leaving a mode with a log: the log is given up, the guard is cleared, and the remembered mode is
 //! removed. The interleavings: `docs/durability.md`, M1 to M6.
 
+use std::sync::atomic::Ordering;
+
 use super::companion::open_companion;
 use super::database::{Database, Switch};
 use super::header::{Header, READ_VERSION_AT, WAL_VERSION, clear, guarded_by};
@@ -46,9 +48,29 @@ impl Database {
     /// file. Only then is a statement running that may write: `PRAGMA journal_mode`. No pragma call
     /// tells us reliably. One without a schema name is for attached databases too, and only the
     /// main one gets it. A prepared one runs again without a call to us.
+    ///
+    /// A shared cache that may be closing asks nobody, and counts as leaving.
     pub fn is_leaving_a_log(&self) -> bool {
+        if self.is_shared() {
+            return self.lock.get() == LockLevel::EXCLUSIVE;
+        }
         let connection = self.connection.get();
         connection.is_none_or(Connection::is_writing)
+    }
+
+    /// SQLite tells the file its connection when it opens it, and again for each one that comes to share it.
+    /// That may be while another thread uses the file.
+    pub fn note_connection(&self, connection: Connection) {
+        match self.connection.get() {
+            None => self.connection.set(Some(connection)),
+            Some(_) => self.is_shared.store(true, Ordering::Release),
+        }
+    }
+
+    /// Whether connections have shared this file. While the last one closes it, `connection` may be another
+    /// one that has closed, and is freed. So it may not be asked where a close may be under way.
+    pub fn is_shared(&self) -> bool {
+        self.is_shared.load(Ordering::Acquire)
     }
 
     /// `xDelete` of the log, which SQLite calls under EXCLUSIVE when everything is in the database.

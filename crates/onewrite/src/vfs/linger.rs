@@ -233,9 +233,9 @@ impl Database {
 
     /// EXCLUSIVE is asked for. Whether that is because the connection closes: no statement runs then, no
     /// transaction is open, and the log still is. With `locking_mode=EXCLUSIVE` SQLite asks before it
-    /// opens the log, or in a transaction.
+    /// opens the log, or in a transaction. Of a file that connections share it cannot be known.
     fn closes(&self) -> bool {
-        let connection = self.connection.get();
+        let connection = self.connection.get().filter(|_| !self.is_shared());
         self.ends_its_log() && connection.is_some_and(|connection| !connection.is_running())
     }
 
