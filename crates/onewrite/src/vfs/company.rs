@@ -9,6 +9,7 @@ use super::background::Checkpoint;
 use super::database::Database;
 use super::ffi;
 use super::host::Connection;
+use super::inner::LockLevel;
 use super::state::CheckpointLock;
 use crate::commit::turns::HandsOver;
 use crate::commit::{SharedLog, group_commit};
@@ -165,7 +166,9 @@ impl Database {
         }
         self.quiet.forget();
         let committed = self.committed_by.take();
+        let may_close = self.is_shared() && self.lock.get() == LockLevel::EXCLUSIVE;
         let follows_commit = self.has_just_committed.take()
+            && !may_close
             && self.connection.get().is_some_and(|connection| {
                 !connection.is_running() && committed.is_none_or(|it| connection.has_still(it))
             });

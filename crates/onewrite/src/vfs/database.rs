@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, TryLockError, Weak};
 
 use super::atomic::Atomic;
@@ -72,6 +72,8 @@ pub struct Database {
     /// The identity of this connection for others that use the log.
     pub committer: Committer,
     pub connection: Cell<Option<Connection>>,
+    /// Whether connections share this file and its pages (SQLite's shared cache).
+    pub is_shared: AtomicBool,
     /// How long it waits for other processes.
     pub patience: Arc<BusyHandler>,
     pub paths: Paths,
@@ -154,6 +156,7 @@ impl Database {
             inner: opened.inner,
             committer: new_committer(),
             connection: Cell::new(None),
+            is_shared: AtomicBool::new(false),
             patience: Arc::default(),
             paths: opened.paths,
             read_only: opened.read_only,

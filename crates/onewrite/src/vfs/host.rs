@@ -223,7 +223,7 @@ pub unsafe fn wal_name(name: *const c_char) -> *const c_char {
 pub struct Connection {
     host: &'static Host,
     /// SQLite keeps the connection here as long as the file is open. With a shared cache it is the
-    /// connection that uses the file now.
+    /// connection that used the file last: see [`super::database::Database::is_shared`].
     slot: *const *mut sqlite3,
     file: *mut sqlite3_file,
 }

@@ -1,6 +1,8 @@
 //! Leaving a mode with a log: the log is given up, the guard is cleared, and the remembered mode is
 //! removed. The interleavings: `docs/durability.md`, M1 to M6.
 
+use std::sync::atomic::Ordering;
+
 use super::companion::open_companion;
 use super::database::{Database, Switch};
 use super::header::{Header, READ_VERSION_AT, WAL_VERSION, clear, guarded_by};
@@ -46,14 +48,36 @@ impl Database {
     /// file. Only then is a statement running that may write: `PRAGMA journal_mode`. No pragma call
     /// tells us reliably. One without a schema name is for attached databases too, and only the
     /// main one gets it. A prepared one runs again without a call to us.
+    ///
+    /// A shared cache that may be closing asks nobody, and counts as leaving.
     pub fn is_leaving_a_log(&self) -> bool {
+        if self.is_shared() {
+            return self.lock.get() == LockLevel::EXCLUSIVE;
+        }
         let connection = self.connection.get();
         connection.is_none_or(Connection::is_writing)
+    }
+
+    /// SQLite tells the file its connection when it opens it, and again for each one that comes to share it.
+    /// That may be while another thread uses the file.
+    pub fn note_connection(&self, connection: Connection) {
+        match self.connection.get() {
+            None => self.connection.set(Some(connection)),
+            Some(_) => self.is_shared.store(true, Ordering::Release),
+        }
+    }
+
+    /// Whether connections have shared this file. While the last one closes it, `connection` may be another
+    /// one that has closed, and is freed. So it may not be asked where a close may be under way.
+    pub fn is_shared(&self) -> bool {
+        self.is_shared.load(Ordering::Acquire)
     }
 
     /// `xDelete` of the log, which SQLite calls under EXCLUSIVE when everything is in the database.
     /// The log becomes empty, and the database a stock one again.
     pub fn delete_log(&self) -> Result<(), LogError> {
+        // SQLite's checkpoint was not interrupted. After an error here nothing is tried again.
+        self.guard.has_closed.set(false);
         let Some(log) = self
             .log()
             .filter(|_| self.lock.get() == LockLevel::EXCLUSIVE)
@@ -98,27 +122,28 @@ impl Database {
         }
     }
 
-    /// EXCLUSIVE is not granted. SQLite may have asked for it to close the database as the last one: with
-    /// the connection, or in `DETACH`, which is a statement that does not write.
-    pub fn note_refusal(&self) {
+    /// EXCLUSIVE is refused, or granted. SQLite may have asked for it to close the database as the last one:
+    /// with the connection, or in `DETACH`, which is a statement that does not write. Where it is granted,
+    /// SQLite's checkpoint may still be interrupted. Then the log is not deleted.
+    pub fn note_close(&self) {
         let is_ours = |log: &SharedLog| {
             log.mode().is_guarded() && log.file().is_of_this_process() && log.poisoned().is_none()
         };
-        let closes = self.ends_its_log() && !self.is_leaving_a_log();
+        let closes = self.has_idle_log() && !self.is_leaving_a_log();
         if closes && self.log().is_some_and(|log| is_ours(&log)) {
-            self.guard.was_not_last.set(true);
+            self.guard.has_closed.set(true);
         }
     }
 
     /// Called with the last lock: the log now belongs to other connections, or to none. Only the last
     /// connection ends the guard, and only if it can write.
     pub fn let_go_of_log(&self) {
-        let was_not_last = self.guard.was_not_last.take();
+        let has_closed = self.guard.has_closed.take();
         let only_reads = self.read_only || self.may_not_write_log();
         let Some(log) = self.log.replace(None) else {
             return;
         };
-        let could_not = was_not_last || (only_reads && !convert::is_converting());
+        let could_not = has_closed || (only_reads && !convert::is_converting());
         self.guard.left_guarded.set(could_not && log.id().is_some());
     }
 

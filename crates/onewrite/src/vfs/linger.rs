@@ -233,18 +233,20 @@ impl Database {
 
     /// EXCLUSIVE is asked for. Whether that is because the connection closes: no statement runs then, no
     /// transaction is open, and the log still is. With `locking_mode=EXCLUSIVE` SQLite asks before it
-    /// opens the log, or in a transaction.
+    /// opens the log, or in a transaction. Of a file that connections share it cannot be known.
     fn closes(&self) -> bool {
-        let connection = self.connection.get();
+        let connection = self.connection.get().filter(|_| !self.is_shared());
         self.ends_its_log() && connection.is_some_and(|connection| !connection.is_running())
     }
 
     /// As `closes`. The connection may also close this database alone (`DETACH`), or leave the mode.
     pub(super) fn ends_its_log(&self) -> bool {
-        self.lock.get() == LockLevel::SHARED
-            && self.writer.borrow().is_some()
-            && !self.held.read.get()
-            && !self.held.write.get()
+        self.lock.get() == LockLevel::SHARED && self.has_idle_log()
+    }
+
+    /// Whether SQLite has the log open, outside a transaction.
+    pub(super) fn has_idle_log(&self) -> bool {
+        self.writer.borrow().is_some() && !self.held.read.get() && !self.held.write.get()
     }
 
     /// EXCLUSIVE is asked for. Whether the connection only closes, and the process keeps the database

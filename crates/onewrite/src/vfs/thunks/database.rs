@@ -439,7 +439,7 @@ unsafe extern "C" fn db_file_control(
                 ffi::SQLITE_FCNTL_PDB => {
                     let connection =
                         Connection::new(database.host, argument.cast_const().cast(), file);
-                    database.connection.set(Some(connection));
+                    database.note_connection(connection);
                     database.inner.control(op, argument)
                 }
                 ffi::SQLITE_FCNTL_BUSYHANDLER => {
