@@ -195,7 +195,9 @@ impl StorageError {
     /// Whether the file system, the device or the kernel does not support the operation.
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
-        self.is(Errno::OPNOTSUPP) || self.is(Errno::NOSYS)
+        [Errno::OPNOTSUPP, Errno::NOSYS, Errno::PERM]
+            .into_iter()
+            .any(|errno| self.is(errno))
     }
 
     /// Whether the file does not exist.

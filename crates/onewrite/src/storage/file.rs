@@ -337,9 +337,7 @@ impl LogFile {
         match statx(&self.buffered, c"", AtFlags::EMPTY_PATH, StatxFlags::SIZE) {
             Ok(stat) => Ok(stat.stx_size),
             // An older filter of system calls, without statx.
-            Err(Errno::NOSYS) => fstat(&self.buffered)
-                .map(|stat| u64::try_from(stat.st_size).unwrap_or(0))
-                .map_err(|e| self.error(Operation::Inspect, None, e)),
+            Err(e) if sys::is_refused(e) => Ok(self.size_and_links()?.0),
             Err(e) => Err(self.error(Operation::Inspect, None, e)),
         }
     }
@@ -351,14 +349,23 @@ impl LogFile {
     /// [`StorageError::Deleted`]; those of statx(2).
     pub fn size_while_linked(&self) -> Result<u64, StorageError> {
         let wanted = StatxFlags::SIZE | StatxFlags::NLINK;
-        match statx(&self.buffered, c"", AtFlags::EMPTY_PATH, wanted) {
-            Ok(stat) if stat.stx_nlink == 0 => Err(StorageError::Deleted {
+        let (size, is_linked) = match statx(&self.buffered, c"", AtFlags::EMPTY_PATH, wanted) {
+            Ok(stat) => (stat.stx_size, stat.stx_nlink > 0),
+            Err(e) if sys::is_refused(e) => self.size_and_links()?,
+            Err(e) => return Err(self.error(Operation::Inspect, None, e)),
+        };
+        match is_linked {
+            true => Ok(size),
+            false => Err(StorageError::Deleted {
                 path: self.path.clone(),
             }),
-            Ok(stat) => Ok(stat.stx_size),
-            Err(Errno::NOSYS) => self.size(),
-            Err(e) => Err(self.error(Operation::Inspect, None, e)),
         }
+    }
+
+    /// The size, and whether the file has a name, without statx(2).
+    fn size_and_links(&self) -> Result<(u64, bool), StorageError> {
+        let stat = fstat(&self.buffered).map_err(|e| self.error(Operation::Inspect, None, e))?;
+        Ok((u64::try_from(stat.st_size).unwrap_or(0), stat.st_nlink > 0))
     }
 
     /// Sets the size, and frees blocks beyond it. New bytes are a hole: use [`LogFile::initialize`]

@@ -39,8 +39,11 @@ pub(super) fn inspect(file: &File, path: &Path) -> Result<Statx, StorageError> {
         | StatxFlags::MNT_ID
         | StatxFlags::DIOALIGN
         | StatxFlags::from_bits_retain(STATX_WRITE_ATOMIC);
-    statx(file, c"", AtFlags::EMPTY_PATH, wanted)
-        .map_err(|e| StorageError::io(path, Operation::Inspect, e))
+    let found = match statx(file, c"", AtFlags::EMPTY_PATH, wanted) {
+        Err(e) if sys::is_refused(e) => sys::statx_without(file),
+        other => other,
+    };
+    found.map_err(|e| StorageError::io(path, Operation::Inspect, e))
 }
 
 /// The remaining steps, some fifty system calls.
@@ -356,7 +359,7 @@ fn try_direct_write(file: &File) -> io::Result<()> {
     rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT)?;
     let block = AlignedBuf::zeroed(BUFFER_ALIGN);
     let written = match sys::write_durably(file, &block, 0) {
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => rustix::io::pwrite(file, &block, 0),
+        Err(e) if sys::is_refused(e) => rustix::io::pwrite(file, &block, 0),
         other => other,
     };
     rustix::fs::fcntl_setfl(file, flags)?;

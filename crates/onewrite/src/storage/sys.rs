@@ -340,6 +340,25 @@ pub(super) fn write_back(_: BorrowedFd<'_>, _: u64, _: u64, _: WriteBack) -> io:
     Err(io::Error::from_raw_os_error(libc::ENOSYS))
 }
 
+/// Whether there is no such call here, and another one has to do: because of an old kernel, of the file
+/// system, or of a sandbox. Many of these refuse with EPERM what they do not know. Where EPERM has another
+/// reason, the other call meets it, too.
+pub(super) fn is_refused(errno: rustix::io::Errno) -> bool {
+    use rustix::io::Errno;
+    matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM)
+}
+
+/// The device of a file, by fstat(2), where statx(2) is refused. The mount, and the alignment of direct
+/// I/O, stay unknown.
+pub(super) fn statx_without(file: &std::fs::File) -> Result<rustix::fs::Statx, rustix::io::Errno> {
+    let device = rustix::fs::fstat(file)?.st_dev;
+    // SAFETY: it is plain integers, for which zero is a value.
+    let mut found: rustix::fs::Statx = unsafe { std::mem::zeroed() };
+    found.stx_dev_major = rustix::fs::major(device);
+    found.stx_dev_minor = rustix::fs::minor(device);
+    Ok(found)
+}
+
 /// Whether an error says that there is no such system call: because of a filter, or of a file
 /// without it.
 pub(super) fn is_missing(error: &io::Error) -> bool {

@@ -6,6 +6,7 @@ mod children;
 mod fork;
 mod pages;
 mod privileges;
+mod refused;
 mod shared_cache;
 mod thread_exit;
 

@@ -119,7 +119,7 @@ impl LogFile {
         if !self.no_dsync_flag.load(Relaxed) {
             match retry(|| sys::write_durably(file, buf, offset)) {
                 // Refused before any I/O: a kernel before 4.7, or a file system without it.
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.no_dsync_flag.store(true, Relaxed),
+                Err(e) if sys::is_refused(e) => self.no_dsync_flag.store(true, Relaxed),
                 Ok(n) => {
                     self.counters.write_through.fetch_add(1, Relaxed);
                     return Ok(n);
