@@ -53,10 +53,14 @@ impl Core {
         // As it stands there: it may be one of format 1.
         let image = self.read_image(at.0)?;
         let found = Header::decode(&image, at)?;
-        // A walk that has ended forgets lost versions in memory first.
+        // A walk that has ended forgets lost versions in memory first, and the format is that of both pages.
         let is_it = found.is_some_and(|found| {
-            let lost = header.lost.clone();
-            Header { lost, ..found } == header
+            let (lost, is_newest_format) = (header.lost.clone(), header.is_newest_format);
+            Header {
+                lost,
+                is_newest_format,
+                ..found
+            } == header
         });
         if !is_it {
             return Err(changed(at.0, "another header stands there"));

@@ -50,12 +50,17 @@ impl Core {
 
     /// Writes the next header and its maps; not flushed. Never two of them in flight.
     pub(crate) fn write_header(&mut self, mut next: Header, free: Option<&FreeMap>) -> Result<()> {
-        if !self.header.is_newest_format {
+        let is_upgrade = !self.header.is_newest_format;
+        if is_upgrade {
             // In both pages: an earlier release must not find a header of its own.
             self.write_one_header(self.header.clone(), None)?;
         }
         let forgets = self.account_for_lost(&mut next)?;
         self.write_one_header(next, free)?;
+        if is_upgrade {
+            // Before anything is written that such a release would not understand.
+            self.flush_storage()?;
+        }
         match forgets {
             true => self.declare_lost(0, 0),
             false => Ok(()),

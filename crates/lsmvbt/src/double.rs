@@ -273,7 +273,9 @@ impl Core {
         layout: &Layout<'_>,
     ) -> Result<()> {
         // An earlier release would not find the images in a head: it must refuse the file.
-        debug_assert!(self.header.is_newest_format);
+        if !self.header.is_newest_format {
+            return Err(Error::Transaction("the header is of an earlier format"));
+        }
         let slots = self.slots()?;
         let heads = layout.heads(|number| slots.page(slot, number), self.salt, stamp, round);
         let heads = heads.iter().map(|head| &**head);

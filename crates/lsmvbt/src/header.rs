@@ -116,7 +116,7 @@ pub(crate) struct Header {
     pub(crate) hwm: u32,
     pub(crate) slot_start: u32,
     pub(crate) slot_pages: u32,
-    /// False for one of an older format that was read. All are written in the newest.
+    /// False if this one, or the one in the other page, is of an older format. All are written in the newest.
     pub(crate) is_newest_format: bool,
     /// Pages of a region.
     pub(crate) region: u32,

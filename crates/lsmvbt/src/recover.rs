@@ -271,12 +271,17 @@ impl Core {
             found.extend(Header::decode(&image, PageNo(page))?);
         }
         found.sort_by_key(|h| std::cmp::Reverse(h.seq));
+        // An upgrade that was cut: an earlier release would find the older one, and take it.
+        let is_newest_format = found.iter().all(|header| header.is_newest_format);
         for header in found {
             self.salt = header.salt;
             if self.read_maps(&header)?.is_some() {
                 // Its writer may have died before it flushed it.
                 self.header_flushed = false;
-                return Ok(header);
+                return Ok(Header {
+                    is_newest_format,
+                    ..header
+                });
             }
         }
         if let Some(newer) = newer {

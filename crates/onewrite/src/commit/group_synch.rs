@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::commit::run::Run;
 use crate::commit::{SharedLog, Writer};
-use crate::log::{ErrorKind, Log, LogError};
+use crate::log::{Covered, ErrorKind, Log, LogError};
 use crate::mode::{GroupSynch, SyncPolicy};
 use crate::storage::{AlignedBuf, Durability, Patience, Short};
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -166,7 +166,7 @@ impl Queue {
         }
         // Room is made before the commit is acknowledged: a full disk fails only this commit.
         let end = log.geometry().end_of(commit.last());
-        if let Err(e) = log.make_room(end, patience) {
+        if let Err(e) = log.make_room(end, Covered::ByItself, patience) {
             if begins {
                 // There is no group whose write would share the log again.
                 log.show()?;
@@ -272,7 +272,7 @@ fn strictest(a: Option<SyncPolicy>, b: SyncPolicy) -> SyncPolicy {
 fn write_group(run: &Run, waiting: &mut Waiting, log: &Log) -> Result<(), LogError> {
     let geometry = log.geometry();
     // Room was made when the commits joined, and no other process has the log open.
-    log.make_room(geometry.end_of(run.last()), &Short)?;
+    log.make_room(geometry.end_of(run.last()), Covered::ByItself, &Short)?;
     let mut load = |offset: u64, out: &mut [u8]| log.load_block(offset, out);
     let (offset, side) = geometry
         .encode(
@@ -304,7 +304,11 @@ fn write_group(run: &Run, waiting: &mut Waiting, log: &Log) -> Result<(), LogErr
         log.file().write_back()?;
     }
     if let Some(side) = side {
-        log.make_room(side.offset + side.bytes.len() as u64, &Short)?;
+        log.make_room(
+            side.offset + side.bytes.len() as u64,
+            Covered::ByItself,
+            &Short,
+        )?;
         log.file()
             .write_at(side.bytes.as_slice(), side.offset, Durability::None)?;
     }

@@ -81,7 +81,7 @@ impl Writer {
         if self.laid_out.blocks.is_empty() {
             return Ok(());
         }
-        self.log.make_room(self.laid_out.end, &*self.patience)?;
+        self.make_room(self.laid_out.end)?;
         self.log.shared().open_block().close_as_writer();
         self.write_headers_apart(durability)?;
         self.log
@@ -324,7 +324,7 @@ impl Writer {
         if log.geometry().layout() == Layout::Gathered {
             self.laid_out.headers = side;
         } else if let Some(side) = side {
-            log.make_room(side.offset + side.bytes.len() as u64, &*self.patience)?;
+            self.make_room(side.offset + side.bytes.len() as u64)?;
             log.file()
                 .write_at(side.bytes.as_slice(), side.offset, Durability::None)?;
             // The frames must not become durable before those that they depend on.
@@ -376,7 +376,7 @@ impl Writer {
         let Some(header) = self.header else {
             return Ok(());
         };
-        self.log.make_room(BLOCK, &*self.patience)?;
+        self.make_room(BLOCK)?;
         self.log.write_wal_header(&header, Durability::None)?;
         self.header = None;
         // Frames of the new generation must not become durable alone.
@@ -472,7 +472,7 @@ impl Writer {
                 return Ok(());
             }
             // Only the header is new, and it depends on nothing: one write-through write.
-            self.log.make_room(BLOCK, &*self.patience)?;
+            self.make_room(BLOCK)?;
             self.log
                 .write_wal_header(&header, Durability::WriteThrough)?;
             self.header = None;

@@ -49,6 +49,7 @@ use memory::FrameMemory;
 pub use open::OpenLog;
 use packed::Packed;
 use shared::Shared;
+pub use space::Covered;
 use space::Space;
 
 /// Why a log is poisoned if another process failed to write it.
@@ -285,13 +286,26 @@ impl Log {
     /// # Errors
     /// No space left; an I/O error; another process changes the log's size for longer than patience
     /// lasts. If a flush failed, the log is poisoned.
-    pub fn make_room(&self, end: u64, patience: &dyn Patience) -> Result<(), LogError> {
+    pub fn make_room(
+        &self,
+        end: u64,
+        covered: Covered,
+        patience: &dyn Patience,
+    ) -> Result<(), LogError> {
         if !self.lacks_room(end) {
             return Ok(());
         }
         let (space, file) = (&self.space, &self.file);
-        let ensure =
-            || self.initialized(|init| space.ensure(file, &self.geometry, init, patience, end));
+        // Others may commit into the blocks of a log of ours at once.
+        let covered = match self.id {
+            Some(_) => Covered::ByItself,
+            None => covered,
+        };
+        let ensure = || {
+            self.initialized(|init| {
+                space.ensure(file, &self.geometry, init, patience, end, covered)
+            })
+        };
         let made = stall::measured(Phase::Growth, || self.rather_than_region(ensure));
         self.made_ready(made)
     }

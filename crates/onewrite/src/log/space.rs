@@ -6,25 +6,30 @@
 //!
 //! The first chunk holds [`CHUNK_FRAMES`] frames, more than SQLite's default checkpoint threshold
 //! of 1,000. So a log that is checkpointed in time is never extended. When [`LOW_WATER_FRAMES`] are
-//! left, a separate thread prepares the next chunk. SQLite's own log has no such thread, as another
-//! SQLite may write to it: there the commit that needs blocks prepares them.
+//! left, a separate thread prepares the next chunk.
 //!
 //! A flush waits for what was written before it, so zeros hold up the commits of others, too. Hence
 //! a log grows by steps, each with its own flush. A step is as large as the device can take in
-//! [`GROWTH_STEP`], as measured at the steps before.
+//! [`GROWTH_STEP`], as measured at the steps before, and [`LEAST_STEP`] at least: otherwise a device
+//! with slow flushes would have one for every few frames.
+//!
+//! SQLite's own log has no such thread, as another SQLite may write to it: there the commit that needs
+//! blocks prepares them, and others wait for it. So these steps are the smallest, and have no flush if the
+//! commit's own covers them ([`Covered`]).
 //!
 //! The log of a closed database keeps part of that. It is twice what this process used, or an
 //! eighth of the database's size, and at least [`LEAST_BYTES`]. One that has become too small grows
 //! by [`GROWTH`] each time, up to the first chunk.
 
+use std::ops::Range;
 use std::sync::PoisonError;
 use std::time::Duration;
 
 use crate::log::Geometry;
 use crate::storage::{Init, LockByte, LockKind, LogFile, StorageError};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{Instant, Mutex};
-use crate::waits::{GROWTH_STEP, MOMENT, Patience, STUCK_LOCK, Short};
+use crate::sync::{Instant, Mutex, sleep};
+use crate::waits::{GROWTH_STEP, LONGEST_PAUSE, MOMENT, Patience, STUCK_LOCK, Short};
 use crate::wal::FrameNo;
 
 /// Frames of a chunk, where pages are of ordinary size.
@@ -38,8 +43,10 @@ const LEAST_FRAMES: u32 = 4;
 const GROWTH: u64 = 4;
 /// SQLite's own log begins with this, or with what the first commit needs. The last close removes it.
 const SMALLEST: u64 = 32 << 10;
-/// The smallest step of growth.
-const LEAST_STEP: u64 = 256 << 10;
+/// The step of its growth.
+const SMALL_STEP: u64 = 256 << 10;
+/// The smallest step of other logs.
+const LEAST_STEP: u64 = 1 << 20;
 /// How many frames before the end the next chunk is prepared.
 const LOW_WATER_FRAMES: u64 = if cfg!(shuttle) { 4 } else { 160 };
 
@@ -67,6 +74,15 @@ pub enum Excludes {
     Processes,
     /// Threads of this process: SQLite's write lock excludes other processes.
     Threads,
+}
+
+/// How the blocks of a step of SQLite's own log become durable, and the file's size with them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Covered {
+    /// The write or flush that makes the commit durable (fdatasync(2), or RWF_DSYNC).
+    ByTheCommit,
+    /// A flush of its own.
+    ByItself,
 }
 
 /// Where the chunk ends that begins at `from`, or at the log's start.
@@ -105,7 +121,10 @@ impl Space {
             ready: AtomicU64::new(size),
             preparing: AtomicBool::new(false),
             used: AtomicU64::new(0),
-            step: AtomicU64::new(LEAST_STEP),
+            step: AtomicU64::new(match excludes {
+                Excludes::Processes => LEAST_STEP,
+                Excludes::Threads => SMALL_STEP,
+            }),
             extending: Mutex::new(None),
             is_stuck: AtomicBool::new(false),
             excludes,
@@ -187,6 +206,10 @@ impl Space {
                 break;
             }
             known = next;
+            if known < chunk {
+                // A commit that waits for the lock goes first.
+                sleep(LONGEST_PAUSE);
+            }
         }
         Ok(())
     }
@@ -201,17 +224,22 @@ impl Space {
         init: Init,
         patience: &dyn Patience,
         end: u64,
+        covered: Covered,
     ) -> Result<(), StorageError> {
-        let step = self.extend(file, init, patience, |size| match size {
+        let extend = |target: &dyn Fn(u64) -> u64| {
+            self.extend_with(file, patience, target, |range| match covered {
+                Covered::ByTheCommit => file.initialize_for_commit(range, init),
+                Covered::ByItself => self.initialize(file, range, init),
+            })
+        };
+        let step = extend(&|size| match size {
             0 => in_blocks(geometry, end).max(SMALLEST),
             _ if size >= end => size,
             _ => self.step_from(geometry, size).max(end),
         });
         match step {
             // A flush that found no space has lost earlier writes, and is not retried.
-            Err(e) if e.is_no_space() && !e.is_of_flush() => {
-                self.extend(file, init, patience, |size| size.max(end))
-            }
+            Err(e) if e.is_no_space() && !e.is_of_flush() => extend(&|size| size.max(end)),
             other => other,
         }
     }
@@ -242,18 +270,42 @@ impl Space {
         patience: &dyn Patience,
         target: impl FnOnce(u64) -> u64,
     ) -> Result<(), StorageError> {
+        self.extend_with(file, patience, target, |range| {
+            self.initialize(file, range, init)
+        })
+    }
+
+    fn extend_with(
+        &self,
+        file: &LogFile,
+        patience: &dyn Patience,
+        target: impl FnOnce(u64) -> u64,
+        initialize: impl FnOnce(Range<u64>) -> Result<(), StorageError>,
+    ) -> Result<(), StorageError> {
         self.locked(file, patience, || {
             let size = file.size()?;
             let end = target(size);
-            if end <= size {
-                return Ok(());
+            match end > size {
+                true => initialize(size..end),
+                false => Ok(()),
             }
-            let began = Instant::now();
-            let made = file.initialize(size..end, init);
-            self.step
-                .store(step_after(end - size, began.elapsed()), Ordering::Relaxed);
-            made
         })
+    }
+
+    /// Initializes and flushes, and learns from the time how large the next step may be.
+    fn initialize(
+        &self,
+        file: &LogFile,
+        range: Range<u64>,
+        init: Init,
+    ) -> Result<(), StorageError> {
+        let (bytes, began) = (range.end - range.start, Instant::now());
+        let made = file.initialize(range, init);
+        if self.excludes == Excludes::Processes {
+            let step = step_after(bytes, began.elapsed());
+            self.step.store(step, Ordering::Relaxed);
+        }
+        made
     }
 
     /// Changes the file's size, or makes a write that creates its own blocks beyond the ready ones.
@@ -309,47 +361,66 @@ mod tests {
         assert_eq!(after(mib, 0), CHUNK_BYTES);
     }
 
-    #[test]
-    fn a_log_grows_by_steps_and_not_by_chunks() {
-        let dir = tempfile::tempdir().unwrap();
+    fn file_in(dir: &tempfile::TempDir) -> LogFile {
         let create = Create::IfMissing(NewFile {
             mode: 0o600,
             owner: None,
         });
         let path = dir.path().join("log");
-        let file = LogFile::open(&path, create, Access::ReadWrite, DirectIo::Never).unwrap();
-        let geometry = Geometry::new(Layout::Stock, PageSize::new(4096).unwrap(), 1).unwrap();
-        let space = Space::new(0, Excludes::Threads);
-        let chunk = chunk_end(&geometry, 0);
-        let flushes = || file.counters().setup_flushes.load(Ordering::Relaxed);
-        let ensure = |end| space.ensure(&file, &geometry, Init::ZeroFill, &Short, end);
-        let size = || file.size().unwrap();
+        LogFile::open(&path, create, Access::ReadWrite, DirectIo::Never).unwrap()
+    }
 
+    fn geometry() -> Geometry {
+        Geometry::new(Layout::Stock, PageSize::new(4096).unwrap(), 1).unwrap()
+    }
+
+    #[test]
+    fn sqlites_own_log_grows_by_small_steps_without_a_flush() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, geometry) = (file_in(&dir), geometry());
+        let space = Space::new(0, Excludes::Threads);
+        let by = Covered::ByTheCommit;
+        let ensure = |end| space.ensure(&file, &geometry, Init::ZeroFill, &Short, end, by);
+        let size = || file.size().unwrap();
         // A program may make one commit and close.
         ensure(5000).unwrap();
         assert_eq!(size(), SMALLEST);
         // A small log grows by a factor.
         ensure(size() + 1).unwrap();
         assert_eq!(size(), SMALLEST * GROWTH);
-        // A slow device: the steps are the smallest.
-        let (from, flushed) = (size(), flushes());
+        let from = size();
         for step in 1..5 {
-            space.step.store(LEAST_STEP, Ordering::Relaxed);
             ensure(size() + 1).unwrap();
-            assert_eq!(size(), from + step * LEAST_STEP);
-            assert_eq!(flushes(), flushed + step);
+            assert_eq!(size(), from + step * SMALL_STEP);
         }
         // A large commit needs more than a step.
-        space.step.store(LEAST_STEP, Ordering::Relaxed);
-        ensure(chunk + 5 * LEAST_STEP).unwrap();
-        assert_eq!(size(), chunk + 5 * LEAST_STEP);
-        // A thread makes a whole chunk, and each step has a flush.
-        let (from, flushed) = (size(), flushes());
+        ensure(size() + 5 * SMALL_STEP).unwrap();
+        assert_eq!(size(), from + 9 * SMALL_STEP);
+        let flushes = || file.counters().setup_flushes.load(Ordering::Relaxed);
+        assert_eq!(flushes(), 0);
+        let (zeros, by, end) = (Init::ZeroFill, Covered::ByItself, size() + 1);
+        space
+            .ensure(&file, &geometry, zeros, &Short, end, by)
+            .unwrap();
+        assert_eq!((size(), flushes()), (from + 10 * SMALL_STEP, 1));
+    }
+
+    #[test]
+    fn a_thread_prepares_a_chunk_by_steps_with_a_flush_each() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, geometry) = (file_in(&dir), geometry());
+        let first = chunk_end(&geometry, 0);
+        let space = Space::new(0, Excludes::Processes);
+        space
+            .extend(&file, Init::ZeroFill, &Short, |_| first)
+            .unwrap();
+        let flushes = || file.counters().setup_flushes.load(Ordering::Relaxed);
+        assert_eq!((file.size().unwrap(), flushes()), (first, 1));
         space.step.store(LEAST_STEP, Ordering::Relaxed);
         space
             .prepare_next(&file, &geometry, Init::ZeroFill)
             .unwrap();
-        assert_eq!(size(), chunk_end(&geometry, from));
-        assert!(flushes() > flushed + 1, "{} {flushed}", flushes());
+        assert_eq!(file.size().unwrap(), chunk_end(&geometry, first));
+        assert!(flushes() > 2, "{}", flushes());
     }
 }

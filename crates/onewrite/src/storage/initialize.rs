@@ -84,13 +84,31 @@ impl LogFile {
     /// After a failed write it is the end of the zeros written before, because others may have
     /// committed into these.
     pub fn initialize(&self, range: Range<u64>, init: Init) -> Result<(), StorageError> {
+        self.initialize_and(range, init, || self.setup_flush())
+    }
+
+    /// The same without the fdatasync: the write or flush that makes a commit in `range` durable makes the
+    /// extents and the size durable, too.
+    ///
+    /// # Errors
+    /// As [`LogFile::initialize`].
+    pub fn initialize_for_commit(&self, range: Range<u64>, init: Init) -> Result<(), StorageError> {
+        self.initialize_and(range, init, || Ok(()))
+    }
+
+    fn initialize_and(
+        &self,
+        range: Range<u64>,
+        init: Init,
+        flush: impl FnOnce() -> Result<(), StorageError>,
+    ) -> Result<(), StorageError> {
         self.check_writable(Operation::Initialize)?;
         let former = self.size()?;
         let call = Call::Initialize {
             range: range.clone(),
         };
         observer::before(self.path(), Operation::Initialize, &call)?;
-        let done = self.fill(&range, init).and_then(|()| self.setup_flush());
+        let done = self.fill(&range, init).and_then(|()| flush());
         if done.is_err() && range.end > former {
             // Truncating to the present size frees the blocks beyond it, and never those that
             // another process took for ready. The caller gets the first error, not that of this
