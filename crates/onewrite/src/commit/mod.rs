@@ -43,7 +43,7 @@ use std::sync::Arc;
 
 use crate::log::memory::Remembered;
 use crate::log::shared::Committer;
-use crate::log::{Covered, ErrorKind, LogError};
+use crate::log::{ErrorKind, LogError};
 use crate::mode::{Compressing, Floor, GroupSynch, JournalMode, SyncPolicy};
 use crate::storage::{Durability, Patience, Short};
 use crate::sync::Instant;
@@ -284,16 +284,6 @@ impl Writer {
     /// Makes room for the collected frames, wherever they will be written.
     fn make_room_for_run(&self) -> Result<(), LogError> {
         self.make_room(self.end_at_most())
-    }
-
-    /// Makes room up to byte `end`. With `onewrite_sync=normal` no flush follows, and the commit survives a
-    /// crash of the system all the same.
-    fn make_room(&self, end: u64) -> Result<(), LogError> {
-        let covered = match self.config.sync {
-            SyncPolicy::Normal => Covered::ByItself,
-            SyncPolicy::Full | SyncPolicy::Persistent | SyncPolicy::Auto => Covered::ByTheCommit,
-        };
-        self.log.make_room(end, covered, &*self.patience)
     }
 
     /// The latest end of the collected frames.

@@ -7,7 +7,7 @@ use crate::commit::{KEPT_BYTES, Writer};
 use crate::log::layout::SideBlock;
 use crate::log::packed::batch::{Begin, Blocks};
 use crate::log::packed::{LastBatch, Packed, Packing, Unpacked};
-use crate::log::{ErrorKind, LogError};
+use crate::log::{Covered, ErrorKind, LogError};
 use crate::mode::{Layout, SyncPolicy};
 use crate::storage::{AlignedBuf, Durability};
 use crate::sync::atomic::Ordering;
@@ -68,6 +68,16 @@ impl Writer {
         if self.stock_tail.as_ref().is_some_and(others) {
             self.stock_tail = None;
         }
+    }
+
+    /// Makes room up to byte `end`. With `onewrite_sync=normal` no flush follows, and the commit survives a
+    /// crash of the system all the same.
+    pub(super) fn make_room(&self, end: u64) -> Result<(), LogError> {
+        let covered = match self.config.sync {
+            SyncPolicy::Normal => Covered::ByItself,
+            SyncPolicy::Full | SyncPolicy::Persistent | SyncPolicy::Auto => Covered::ByTheCommit,
+        };
+        self.log.make_room(end, covered, &*self.patience)
     }
 
     /// Writes the collected frames in one write.
