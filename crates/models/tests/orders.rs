@@ -45,9 +45,9 @@ fn a_leader_is_woken(left_out: LeftOut, commits: u32, hurries: bool) {
         let arrivals = shared.arrivals();
         let first = arrivals.begin();
         (0..2).for_each(|_| arrivals.arrive());
-        arrivals.end(first);
+        arrivals.end(first, Duration::ZERO);
         let second = arrivals.begin();
-        arrivals.end(second);
+        arrivals.end(second, Duration::ZERO);
         assert!(!arrivals.are_complete());
         let mut threads: Vec<_> = (0..commits)
             .map(|_| {

@@ -302,7 +302,7 @@ impl Space {
         let (bytes, began) = (range.end - range.start, Instant::now());
         let made = file.initialize(range, init);
         if self.excludes == Excludes::Processes {
-            let step = step_after(bytes, began.elapsed());
+            let step = step_after(bytes, Instant::now() - began);
             self.step.store(step, Ordering::Relaxed);
         }
         made

@@ -9,7 +9,6 @@
 use std::ffi::c_int;
 
 use super::background::Service;
-use super::convert;
 use super::database::Database;
 use super::ffi;
 use super::header::{HEADER_BYTES, guarded_by};
@@ -128,7 +127,7 @@ impl Database {
             }
             if self.lingers_on() || self.leaves_the_end_to_others() {
                 // The database is not closed with this connection, unless the other closes now, too.
-                self.note_close();
+                self.note_refusal();
                 return ffi::SQLITE_BUSY;
             }
             self.before_exclusive();
@@ -136,19 +135,14 @@ impl Database {
         let code = self.inner.lock(level);
         if code != ffi::SQLITE_OK {
             if level == LockLevel::EXCLUSIVE {
-                self.note_close();
+                self.note_refusal();
             }
             return code;
         }
         let was = self.lock.get();
-        // Our own connections are never interrupted.
-        let is_own = self.served.is_some() || convert::is_ending();
-        if level == LockLevel::EXCLUSIVE && !is_own {
-            self.note_close();
-        }
         if level == LockLevel::EXCLUSIVE && was == LockLevel::SHARED {
             if let Err(code) = self.check_exclusive() {
-                self.note_close();
+                self.note_refusal();
                 self.inner.unlock(was);
                 return code;
             }

@@ -95,22 +95,3 @@ fn processes_that_close_at_once_leave_a_stock_database() {
         }
     }
 }
-
-/// `sqlite3_interrupt` without a running statement holds until the next one. SQLite's checkpoint at the
-/// close finds it, and ends.
-#[test]
-fn an_interrupted_connection_that_closes_leaves_a_stock_database() {
-    for mode in MODES {
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = made(directory.path(), mode);
-        for (round, locking) in (1..).zip(["NORMAL", "EXCLUSIVE"]) {
-            let db = open(&path);
-            sql(&db, &format!("PRAGMA locking_mode={locking}"));
-            sql(&db, "INSERT INTO t VALUES(1)");
-            db.get_interrupt_handle().interrupt();
-            drop(db);
-            assert_is_stock(&path, round, mode);
-        }
-        assert_eq!(sql(&open(&path), "SELECT count(*) FROM t"), "2");
-    }
-}
