@@ -375,7 +375,7 @@ fn a_database_of_lsmvbt_is_listed_as_one() {
     let directory = tempfile::tempdir().expect("a directory");
     let place = directory.path().canonicalize().expect("a path");
     let file = place.join("other.db");
-    let mut bytes = b"LSMVBT format 6\0\x06\0\0\0\0\x10\0\0".to_vec();
+    let mut bytes = b"LSMVBT format 7\0\x07\0\0\0\0\x10\0\0".to_vec();
     bytes.resize(3 * 4096, 0x5a);
     fs::write(&file, bytes).expect("a file");
     let stock = make_database(&place);

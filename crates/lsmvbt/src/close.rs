@@ -100,6 +100,7 @@ impl Core {
         // It also covers the pages that `double` has written in place.
         self.flush_storage()?;
         self.now_durable(current)?;
+        self.bring_home()?;
         self.release_quarantine()?;
         if others == Others::None {
             self.heal_at_close()?;

@@ -327,13 +327,13 @@ impl Core {
 
     /// Rolls the transaction back after an error, and returns that one, which has the reason. If the
     /// rollback fails as well, later calls say `Poisoned`.
-    fn undo_after(&mut self, error: Error) -> Error {
+    pub(crate) fn undo_after(&mut self, error: Error) -> Error {
         let _ = self.rollback();
         error
     }
 
     /// The same where there is no room. After another error the transaction is still open.
-    fn undo_if_full(&mut self, error: Error) -> Error {
+    pub(crate) fn undo_if_full(&mut self, error: Error) -> Error {
         match error.is_full() {
             true => self.undo_after(error),
             false => error,
@@ -353,7 +353,9 @@ impl Core {
         durability: Durability,
         marks: bool,
     ) -> Result<(u64, Option<usize>)> {
-        self.write(durability)?;
+        if !self.write_late(durability)? {
+            self.write(durability)?;
+        }
         let txn = self.txn()?;
         let (version, base) = (txn.version, txn.base);
         let Some(written) = txn.written.take() else {
@@ -464,6 +466,7 @@ impl Core {
             flushed: flush,
             crcs: own,
             in_place: Vec::new(),
+            late: None,
         })
     }
 
@@ -555,6 +558,7 @@ impl Core {
         let lists = lists.into_iter().chain(txn.spare_lists);
         let freed: Vec<u32> = txn.freed.into_iter().chain(lists).collect();
         self.space.keep_back(version, freed);
+        let late = written.late;
         if written.flushed {
             self.now_durable(version)?;
         } else {
@@ -565,6 +569,8 @@ impl Core {
         self.skip_own_news()?;
         self.publish_free()?;
         self.space.set_version(version);
+        // Whoever reads this version looks for it.
+        self.set_late(late)?;
         self.store(CURRENT, version)?;
         self.store(WRITING, 0)
     }

@@ -13,6 +13,7 @@ use crate::found::FoundPages;
 use crate::freemap::FreeMap;
 use crate::header::Header;
 use crate::heal::Healing;
+use crate::late::{Chain, Late};
 use crate::lost::Lost;
 use crate::page::{Image, Node, NodeRef, PageType, Stamp};
 use crate::readers::{Held, Keep};
@@ -72,6 +73,8 @@ pub(crate) struct Written {
     pub(crate) crcs: Vec<(u32, u32)>,
     /// Pages that are in a durable slot, and must still be written in place.
     pub(crate) in_place: Vec<(u32, Box<Image>)>,
+    /// The page that is late from this version on.
+    pub(crate) late: Option<Late>,
 }
 
 /// The write transaction.
@@ -176,6 +179,7 @@ pub(crate) struct Core {
     pub(crate) slots_may_have_moved: bool,
     pub(crate) space: Space,
     pub(crate) unflushed: Unflushed,
+    pub(crate) chain: Chain,
     pub(crate) ring: u64,
     pub(crate) epoch: u64,
     pub(crate) held: [Held; READERS],
@@ -372,20 +376,15 @@ impl Core {
         }
         let mut tries = 0;
         loop {
-            let image = self.read_image(page)?;
-            // The page cache may have dropped what a failed flush has left there.
-            self.check_poison()?;
-            match Node::decode(&image, PageNo(page), self.salt) {
-                Ok(mut node) => {
-                    if let Some(before) = self.lost.before(node.ver) {
-                        node.strip(before);
-                    }
+            match self.read_node(page) {
+                Ok(node) => {
                     let node = Arc::new(node);
                     self.cache.insert(page, node.clone());
                     return Ok(node);
                 }
-                Err(e) if tries >= READ_TRIES || matches!(e, Error::NoMemory) => return Err(e),
-                Err(_) => tries += 1,
+                Err(e @ Error::Damaged { .. }) if tries >= READ_TRIES => return Err(e),
+                Err(Error::Damaged { .. }) => tries += 1,
+                Err(e) => return Err(e),
             }
             if tries > 2 {
                 std::thread::yield_now();

@@ -118,6 +118,7 @@ impl Core {
         }
         if double || self.load(SETTLED)? < self.load(CURRENT)? {
             self.write_again()?;
+            self.bring_home()?;
             self.settle_all()?;
         }
         // Otherwise the slots hold nothing but commits that the header calls settled.
@@ -342,6 +343,7 @@ impl Core {
             flushed: true,
             crcs: Vec::new(),
             in_place: images.split_off(new),
+            late: None,
         })
     }
 

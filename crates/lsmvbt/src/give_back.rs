@@ -33,6 +33,7 @@ impl Core {
 
     fn give_back_locked(&mut self, end: u32) -> Result<()> {
         let base = self.txn()?.base;
+        self.bring_home()?;
         self.flush_storage()?;
         self.now_durable(base)?;
         self.release_quarantine()?;

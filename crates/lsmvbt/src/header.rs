@@ -2,7 +2,7 @@
 //!
 //! | offset | bytes | what |
 //! | --- | --- | --- |
-//! | 0 | 16 | `LSMVBT format 6` and a zero byte |
+//! | 0 | 16 | `LSMVBT format 7` and a zero byte |
 //! | 16 | 4 | format version: 6 |
 //! | 20 | 4 | page size: 4,096 |
 //! | 24 | 8 | salt: random, in every page |
@@ -35,7 +35,7 @@
 //! 96; nothing was reserved or lost. Format 2 had a 0 at offset 108. Format 3 had no page of meta
 //! values. Format 4 had no slots that leave their transaction open: see [`crate::rounds`]. Format 5 had
 //! no images in the heads of slots: see [`crate::heads`]. The first header that is written to such a
-//! file is one of format 6, in both pages.
+//! file is one of format 7, in both pages.
 //!
 //! A torn header leaves the other one, which was durable before this one was begun. See
 //! [`crate::commit`], which never has two headers in flight.
@@ -50,9 +50,9 @@ use crate::slots::Slots;
 use crate::types::{PAGE_SIZE, PageNo};
 
 /// The first 16 bytes of a database.
-pub const MAGIC: &[u8; 16] = b"LSMVBT format 6\0";
+pub const MAGIC: &[u8; 16] = b"LSMVBT format 7\0";
 /// The format version of this crate.
-pub(crate) const FORMAT: u32 = 6;
+pub(crate) const FORMAT: u32 = 7;
 /// Pages of a region of format 1.
 const REGION_1: u32 = 64;
 /// Marked regions that fit into a header of format 1.

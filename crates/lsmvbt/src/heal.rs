@@ -28,7 +28,7 @@ use crate::double::SLOT_PAGES;
 use crate::error::{Error, Result};
 use crate::freemap::is_fixed;
 use crate::header::Marks;
-use crate::page::{Entry, Node, NodeRef, PageType};
+use crate::page::{Entry, NodeRef, PageType};
 use crate::reached::{Reach, Reached};
 use crate::shared::{CURRENT, DURABLE, FREED, UNHEALED};
 use crate::slots::Slots;
@@ -328,13 +328,7 @@ impl Core {
         if let Some(node) = self.cache.get(page) {
             return Ok(node);
         }
-        let image = self.read_image(page)?;
-        self.check_poison()?;
-        let mut node = Node::decode(&image, PageNo(page), self.salt)?;
-        if let Some(before) = self.lost.before(node.ver) {
-            node.strip(before);
-        }
-        Ok(NodeRef::new(node))
+        Ok(NodeRef::new(self.read_node(page)?))
     }
 
     fn note_lost(&self, healing: &mut Healing, node: &NodeRef) {
@@ -423,6 +417,7 @@ impl Core {
         let base = self.txn()?.base;
         self.flush_storage()?;
         self.now_durable(base)?;
+        self.bring_home()?;
         self.release_quarantine()?;
         let mut healing = Box::new(Healing::new(self.load(UNHEALED)?));
         healing.step(self.space.map.hwm, u32::MAX)?;

@@ -47,6 +47,7 @@ mod header;
 mod heads;
 mod heal;
 mod history;
+mod late;
 mod lost;
 mod make;
 mod marks;

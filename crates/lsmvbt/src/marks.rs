@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use crate::core::Core;
 use crate::error::Result;
 use crate::header::{Header, MAX_MARKS, Marks};
-use crate::shared::{DURABLE, FREED, LOST_AFTER, LOST_TO, UNHEALED};
+use crate::shared::{DURABLE, FREED, LATE_COMMITS, LOST_AFTER, LOST_TO, UNHEALED};
 
 /// The time at which a header must be durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(crate) enum Flushed {
 }
 
 /// Version numbers that a header reserves beyond its own.
-const RESERVED: u64 = 4096;
+pub(crate) const RESERVED: u64 = 4096;
 /// A file has this many regions at most where recovery may read all of it, and so many single pages
 /// are marked before regions grow. They cost a page of the header each.
 const REGIONS: u32 = 64;
@@ -57,6 +57,7 @@ impl Core {
     /// Makes sure that recovery will look at these pages, which the write transaction is about to
     /// write.
     pub(crate) fn mark_regions(&mut self, pages: &[u32], flushed: Flushed) -> Result<()> {
+        self.bring_home()?; // MV38
         let version = self.version()?;
         let reserved = self.header.reserved;
         let marked = pages.iter().all(|p| self.header.marks(*p));
@@ -163,6 +164,7 @@ impl Core {
             region *= 2;
         };
         header.region = region;
+        self.store(LATE_COMMITS, 0)?;
         let mut more = marks;
         self.mark_growth(pages, region, self.most_marks(region), &mut more);
         header.marks = Marks::Some(more);

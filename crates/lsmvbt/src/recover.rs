@@ -14,6 +14,7 @@
 //! version numbers up to T are used up. With `double`, it does that in rounds: see
 //! [`crate::rounds`].
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::cache::Cache;
@@ -26,8 +27,9 @@ use crate::make::blank_header;
 use crate::page::{self, Image, PageType, Stamp, u64_at};
 use crate::rounds::{Round, first_round_of_recovery};
 use crate::shared::{
-    self, AGAIN, CURRENT, DURABLE, EPOCH, FREE_SEQ, FREED, HEADER_DURABLE, HEADER_SEQ, HWM, NEXT,
-    ONLY_READ, POISON, READY, SETTLED, SLOT, SLOT_COMMITS, SLOT_LARGEST, UNHEALED, WRITING,
+    self, AGAIN, CURRENT, DURABLE, EPOCH, FREE_SEQ, FREED, HEADER_DURABLE, HEADER_SEQ, HWM, LATE,
+    LATE_COMMITS, NEXT, ONLY_READ, POISON, READY, SETTLED, SLOT, SLOT_COMMITS, SLOT_LARGEST,
+    UNHEALED, WRITING,
 };
 use crate::slots::Slots;
 use crate::storage::{Lock, LockMode, READERS, Storage};
@@ -53,9 +55,11 @@ pub(crate) struct Seen {
     pub(crate) base: u64,
     pub(crate) crc: u32,
     pub(crate) carries: bool,
+    /// The page whose change it carries; 0: none.
+    pub(crate) late: u32,
 }
 
-fn seen(image: &Image, page: u32, salt: u64) -> Option<Seen> {
+pub(crate) fn seen(image: &Image, page: u32, salt: u64) -> Option<Seen> {
     page::verify(image, PageNo(page), salt).ok()?;
     let (birth, ver) = (u64_at(image, 24), u64_at(image, 32));
     let kind = image[16];
@@ -68,6 +72,7 @@ fn seen(image: &Image, page: u32, salt: u64) -> Option<Seen> {
         base: u64_at(image, 40),
         crc: page::crc_of(image),
         carries: image[18] & 1 == 1 && kind != PageType::Record.byte(),
+        late: page::change::late_page_of(image),
     })
 }
 
@@ -90,6 +95,7 @@ impl Core {
             slots_may_have_moved: false,
             space: Default::default(),
             unflushed: Default::default(),
+            chain: Default::default(),
             ring: 0,
             epoch: 0,
             held: Default::default(),
@@ -188,6 +194,8 @@ impl Core {
             ONLY_READ,
             SLOT_COMMITS,
             SLOT_LARGEST,
+            LATE,
+            LATE_COMMITS,
         ] {
             self.store(word, 0)?;
         }
@@ -384,6 +392,7 @@ impl Core {
             self.store(SLOT, u64::from(next_slot))?;
         }
         let pages = self.look_at_regions(&places)?;
+        let late = self.learn_late(&pages)?;
         // A slot may be there without the header of its commit, which marks what was born in it.
         let header = &self.header;
         let unmarked = pages
@@ -418,12 +427,19 @@ impl Core {
             // written: its number is above them (MV15).
             let needs_record =
                 self.double && top > floor && redone != Some(top) && self.header.reserved == 0;
-            if published == 0 && !slots_hold_news && !needs_record {
+            // With `double`, a page comes home through a slot.
+            let needs_slot = self.double && late.is_some();
+            if published == 0 && !slots_hold_news && !needs_record && !needs_slot {
                 self.go_on(top, &pages)?;
                 return match redone {
                     Some(_) => self.store(SETTLED, self.header.settled),
                     None => Ok(()),
                 };
+            }
+            if late.is_some() {
+                self.flush_what_was_found()?;
+                self.take_back(top, top, &pages, newest, next_slot)?;
+                self.flush_storage()?;
             }
             return self.begin_again(top, top, &pages, published);
         }
@@ -437,7 +453,7 @@ impl Core {
         self.begin_again(state, top, &pages, published)
     }
 
-    /// Strips the pages of the broken commit `top` to `state`.
+    /// Strips the pages of the broken commit `top` to `state`, and brings the late page home (MV40).
     fn take_back(
         &mut self,
         top: u64,
@@ -447,7 +463,9 @@ impl Core {
         next_slot: u32,
     ) -> Result<()> {
         let changed = pages.iter().filter(|s| s.ver > state && s.birth <= state);
-        let changed: Vec<u32> = changed.map(|s| s.page).collect();
+        let late = self.late()?.map(|late| late.page);
+        let changed: BTreeSet<u32> = changed.map(|s| s.page).chain(late).collect();
+        let changed: Vec<u32> = changed.into_iter().collect();
         let stamp = Stamp {
             ver: top,
             from: state,
@@ -514,6 +532,7 @@ impl Core {
         if published != 0 {
             self.flush_storage()?;
         }
+        self.set_late(None)?;
         self.space.map = free;
         self.begin_life(version, version)
     }
@@ -525,7 +544,7 @@ impl Core {
         Ok(u32::try_from(size / PAGE_SIZE as u64).unwrap_or(u32::MAX))
     }
 
-    /// Reads the marked regions and these pages; not the slots. Leaves out pages that are not newer
+    /// Reads the marked regions, these pages, and those to which changes lead; not the slots. Leaves out pages that are not newer
     /// than the floor: no record names them, and the free map has them.
     pub(crate) fn look_at_regions(&mut self, others: &[u32]) -> Result<Vec<Seen>> {
         let end = self.pages_of_file()?;
@@ -572,6 +591,7 @@ impl Core {
                 }
             }
         }
+        self.follow_changes(&mut found, end)?;
         Ok(found)
     }
 

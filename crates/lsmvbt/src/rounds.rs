@@ -24,11 +24,10 @@ use crate::error::{Error, Result, is_full};
 use crate::freemap::FreeMap;
 use crate::heads::Layout;
 use crate::marks::Flushed;
-use crate::page::{self, Image, Node, PageType, Stamp};
+use crate::page::{self, Image, PageType, Stamp};
 use crate::recover::Seen;
 use crate::shared::{SLOT, SLOT_LARGEST, WRITING};
 use crate::slots::Slots;
-use crate::types::PageNo;
 
 /// Images of a round at most: 1 MiB.
 const ROUND: usize = 256;
@@ -260,13 +259,9 @@ impl Core {
         for part in pages.chunks(most) {
             let mut images = Vec::with_capacity(part.len());
             for page in part {
-                let image = self.read_image(*page)?;
-                let mut node = Node::decode(&image, PageNo(*page), self.salt)?;
+                // A lost version may have written it last (MV17), or it may be late.
+                let mut node = self.read_node(*page)?;
                 if node.birth <= stamp.from {
-                    // A lost version may have written it last (MV17).
-                    if let Some(before) = self.lost.before(node.ver) {
-                        node.strip(before);
-                    }
                     node.strip(stamp.from);
                     images.push((*page, node.encode(self.salt, stamp)?));
                 }
@@ -308,7 +303,9 @@ pub(crate) fn first_round_of_recovery(top: u64, newest: Option<(u64, Round)>, sl
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page::Node;
     use crate::shared::CURRENT;
+    use crate::types::PageNo;
     use crate::{Db, Durability, MemoryFile, Options, Torn, TreeKind};
 
     /// A slot of several heads is of one round. Others may stand behind the first head, of a round
@@ -403,6 +400,7 @@ mod tests {
             base: 0,
             crc: 0,
             carries: false,
+            late: 0,
         }
     }
 

@@ -27,6 +27,8 @@
 //! | 34 | pages of a slot that the largest of these took |
 //! | 35 | 1 if a walk has freed pages, until a header has them in its free map: see [`crate::heal`] |
 //! | 36-43 | numbers of handles that were refused the writer's lock; 0: none, see [`crate::turns`] |
+//! | 44 | the page that is late, times 2^32, and the page that carries its change; 0: none, see [`crate::late`] |
+//! | 45 | commits with a late page since the floor has moved |
 //! | 64-511 | free bitmap, a bit a page: includes pages freed since the newest durable commit, so use it after a flush |
 //! | 512-2559 | ring of pages written, for other handles' caches |
 //! | 2560- | free bitmap of page 28672 on |
@@ -38,7 +40,7 @@ use crate::storage::Storage;
 
 /// Its last digit is one more when a release that has the database open could no longer read what
 /// this one writes. Neither joins the other then.
-pub(crate) const MAGIC: u64 = 0x4c53_4d56_4254_0009;
+pub(crate) const MAGIC: u64 = 0x4c53_4d56_4254_000a;
 pub(crate) const READY: usize = 0;
 pub(crate) const CURRENT: usize = 1;
 pub(crate) const DURABLE: usize = 2;
@@ -67,6 +69,8 @@ pub(crate) const FREED: usize = 35;
 /// The first of these words, and their number.
 pub(crate) const WAITING: usize = 36;
 pub(crate) const WAITERS: usize = 8;
+pub(crate) const LATE: usize = 44;
+pub(crate) const LATE_COMMITS: usize = 45;
 /// The start of the free bitmap, its first words, and the place where it goes on.
 const FREE: usize = 64;
 const FREE_WORDS: usize = 448;

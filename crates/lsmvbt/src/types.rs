@@ -124,6 +124,11 @@ pub struct Options {
     /// transaction finds all pages that nothing leads to any more. In a larger file, each transaction
     /// looks at some pages.
     pub recovery_pages: u32,
+    /// So many commits in a row that changed one leaf each must come before the first one that leaves
+    /// its leaf *late*: it writes the page that the commit before has changed, and that page carries its
+    /// change. So it costs no page of the header, wherever in the file its row is. `u32::MAX`: none does.
+    /// Any commit of another kind brings the late page home, which costs a flush.
+    pub late_after: u32,
     /// A commit flushes at least this long after the first one of [`Durability::Later`] that no flush
     /// has followed. So a power cut takes back no more than this time of a handle that goes on
     /// committing.
@@ -141,6 +146,7 @@ impl Default for Options {
             optimizations: Optimizations::default(),
             cache_pages: 2000,
             recovery_pages: 4096,
+            late_after: 8,
             later: Duration::from_secs(1),
             read_only: false,
         }
@@ -152,6 +158,8 @@ impl Default for Options {
 pub struct Stats {
     /// Transactions committed.
     pub commits: u64,
+    /// Commits that wrote one page, reached by the changes that pages carry: see [`Options::late_after`].
+    pub late_commits: u64,
     /// Pages of commits written in place.
     pub pages_written: u64,
     /// Pages written to the slots of [`Torn::Double`], their heads included. An image may stand in a head.

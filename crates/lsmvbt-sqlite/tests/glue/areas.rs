@@ -21,7 +21,7 @@ fn the_engine_is_the_other_one() {
     let setup = Setup::new();
     for (engine, magic) in [
         ("model", b"glue test model\0"),
-        ("lsmvbt", b"LSMVBT format 6\0"),
+        ("lsmvbt", b"LSMVBT format 7\0"),
     ] {
         let connection = setup.open(engine, engine);
         assert_eq!(one(&connection, "PRAGMA journal_mode"), engine);

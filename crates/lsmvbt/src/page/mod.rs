@@ -9,7 +9,7 @@
 //! | 8 | 8 | salt: the database's random number |
 //! | 16 | 1 | type: see [`PageType`] |
 //! | 17 | 1 | level: 0 for a leaf, else one more than its children |
-//! | 18 | 1 | flags: 1 = carries the commit record of `ver` |
+//! | 18 | 1 | flags: 1 = carries the commit record of `ver`, 2 = and the [`change`] of another page, after the slots |
 //! | 19 | 1 | kind of the tree: 1 integer, 2 bytes, 3 custom; 0 outside of trees |
 //! | 20 | 4 | tree |
 //! | 24 | 8 | `birth`: the version in which the page came to be |
@@ -19,7 +19,7 @@
 //! | 50 | 2 | offset of the first cell |
 //! | 52 | 2 | entries of the commit record, after the slots, 8 bytes each: page number, CRC |
 //! | 54 | 2 | `ver` less the version that its transaction began from; 0 if that is unknown |
-//! | 56 | 4 | first page of the commit record's list, 0 if all of it is here |
+//! | 56 | 4 | first page of the commit record's list, 0 if all of it is here; with flag 2: bytes of the change |
 //! | 60 | 4 | next page of an overflow chain or of a record's list |
 //! | 64 | 2 each | slots: offsets of the cells, in key order among the entries alive at any version |
 //!
@@ -27,6 +27,7 @@
 
 mod abbreviated;
 pub(crate) mod cell;
+pub(crate) mod change;
 pub(crate) mod node;
 pub(crate) mod spans;
 pub(crate) mod varint;
@@ -233,10 +234,10 @@ pub(crate) fn record_of(image: &Image) -> Option<Record> {
     let pages = (0..count)
         .map(|i| (u32_at(image, from + 8 * i), u32_at(image, from + 8 * i + 4)))
         .collect();
-    let list = if is_list {
-        u32_at(image, 60)
-    } else {
-        u32_at(image, 56)
+    let list = match (is_list, change::change_of(image)) {
+        (true, _) => u32_at(image, 60),
+        (false, None) => u32_at(image, 56),
+        (false, Some(_)) => 0,
     };
     Some(Record { pages, list })
 }

@@ -191,7 +191,7 @@ impl Node {
         self.size <= CAPACITY
     }
 
-    fn shape(&self) -> Shape {
+    pub(super) fn shape(&self) -> Shape {
         Shape::of(self.kind, self.tree_kind)
     }
 

@@ -3,7 +3,9 @@
 
 use lsmvbt::{Db, Error, MemoryFile, Options, PowerCut, Result, Torn, Vacuum, Version};
 
-use crate::drive::{Model, Seen, durability, random_options, read_all, transaction};
+use crate::drive::{
+    Model, Seen, durability, random_options, read_all, small_transaction, transaction,
+};
 use crate::random::{Random, Seed, number, seeds};
 
 /// The outcome of a run.
@@ -23,6 +25,8 @@ struct Tally {
     kept: u64,
     /// Pages that vacuums have given back.
     given_back: u64,
+    /// Commits with a late page.
+    late: u64,
 }
 
 /// The handles that have the database open.
@@ -66,6 +70,8 @@ struct Run {
     range: u64,
     /// Whether handles also give space back.
     vacuums: bool,
+    /// Transactions to come that change one row each, so that pages are late.
+    small: u64,
 }
 
 impl Run {
@@ -210,7 +216,18 @@ impl Run {
 
     /// One transaction.
     fn step(&mut self, db: &mut Db, flush: u64, operations: &mut u64) -> Result<()> {
-        let next = transaction(db, &self.model, &mut self.random, self.range, operations)?;
+        if self.small == 0 && self.random.chance(10) {
+            self.small = self.random.below(30);
+        }
+        self.small = self.small.saturating_sub(1);
+        let small = match self.small {
+            0 => None,
+            _ => small_transaction(db, &self.model, &mut self.random)?,
+        };
+        let next = match small {
+            Some(next) => next,
+            None => transaction(db, &self.model, &mut self.random, self.range, operations)?,
+        };
         if self.random.chance(8) {
             db.prepare()?;
         }
@@ -231,8 +248,10 @@ impl Run {
             self.tally.written_back += 1;
             return Ok(());
         }
+        let late = db.stats().late_commits;
         let version = db.commit(durability)?;
         self.committing = false;
+        self.tally.late += db.stats().late_commits - late;
         if self.healing == Healing::InSteps {
             self.kept.push((version, next.clone()));
         }
@@ -385,6 +404,7 @@ fn run(seed: u64, torn: Torn, handles: Handles, healing: Healing, vacuums: bool)
         tally: Tally::default(),
         range,
         vacuums,
+        small: 0,
     };
     for _ in 0..12 {
         let fuse = match run.random.below(4) {
@@ -437,6 +457,7 @@ fn runs_with(torn: Torn, handles: Handles, healing: Healing, vacuums: bool) {
         sum.evictions += tally.evictions;
         sum.kept += tally.kept;
         sum.given_back += tally.given_back;
+        sum.late += tally.late;
     }
     // Found once: a clean close allowed reuse of the number of a spilled, rolled-back transaction.
     // Another time, a settled commit through a slot was undone because it has no record.
@@ -445,6 +466,7 @@ fn runs_with(torn: Torn, handles: Handles, healing: Healing, vacuums: bool) {
     }
     println!("{torn:?}: {sum:?}");
     assert!(sum.crashes > 0);
+    assert!(torn == Torn::Double || sum.late > 0);
     assert!(!vacuums || sum.given_back > 0);
 }
 

@@ -321,6 +321,7 @@ pub fn random_options(random: &mut Random, torn: Torn) -> Options {
     }
     options.cache_pages = *random.pick(&[0, 12, 100, 2000]);
     options.recovery_pages = *random.pick(&[64, 128, 640, 4096]);
+    options.late_after = *random.pick(&[0, 1, 1, 8, u32::MAX]);
     options
 }
 
@@ -517,6 +518,33 @@ pub fn transaction(
         }
     }
     Ok(model)
+}
+
+/// A write transaction that changes one row which is there. `None` if there is none, and no transaction.
+pub fn small_transaction(db: &mut Db, base: &Model, random: &mut Random) -> Result<Option<Model>> {
+    let mut model = base.clone();
+    let rows: Vec<u32> = model
+        .trees
+        .iter()
+        .filter(|(_, (kind, map))| *kind < 2 && !map.is_empty())
+        .map(|(tree, _)| *tree)
+        .collect();
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let tree = *random.pick(&rows);
+    let Some((kind, map)) = model.trees.get_mut(&tree) else {
+        return Ok(None);
+    };
+    let at = random.below(map.len() as u64) as usize;
+    let Some(key) = map.keys().nth(at).cloned() else {
+        return Ok(None);
+    };
+    let value = vec![random.below(256) as u8; random.below(60) as usize];
+    db.begin_write()?;
+    put(db, TreeId(tree), *kind, &key, &value)?;
+    Rc::make_mut(map).insert(key, value);
+    Ok(Some(model))
 }
 
 pub fn durability(random: &mut Random, flush: u64) -> Durability {

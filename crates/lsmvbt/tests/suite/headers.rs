@@ -32,7 +32,7 @@ fn made(file: &MemoryFile) -> Db {
 
 /// Runs `read` on a handle, with `write` before each of its steps in turn, each time in a new world of
 /// `make`. `read` returns true if it was interrupted. Returns the number of steps.
-fn at_every_step<W: Send + 'static>(
+pub fn at_every_step<W: Send + 'static>(
     make: impl Fn() -> (MemoryFile, W),
     write: impl Fn(&mut W) + Clone + Send + 'static,
     read: impl Fn(&MemoryFile, &Hook, &Mutex<W>, &dyn Fn()) -> bool,

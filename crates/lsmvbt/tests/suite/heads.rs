@@ -267,7 +267,7 @@ fn slots_of_format_5_are_redone_and_the_next_commit_makes_it_one_of_the_newest()
         let mut db = open(&file, 2000);
         assert_eq!(number(&mut db, rows), last);
         commit(&mut db, rows, 7);
-        assert_eq!(formats(&file.bytes()), *b"66");
+        assert_eq!(formats(&file.bytes()), *b"77");
         assert!(holds_images(&file.bytes()));
         file.power_cut(PowerCut::Torn, &mut |_| 0);
         std::mem::forget(db);
@@ -318,7 +318,7 @@ fn an_upgrade_that_is_cut_loses_nothing_and_earlier_releases_refuse_what_they_ca
             let bytes = file.bytes();
             if holds_images(&bytes) {
                 let formats = formats(&bytes);
-                assert!(formats.iter().all(|format| *format == b'6'), "{formats:?}");
+                assert!(formats.iter().all(|format| *format == b'7'), "{formats:?}");
                 upgraded += 1;
             } else {
                 old += 1;
@@ -343,7 +343,7 @@ fn a_commit_to_a_file_of_format_1_makes_it_one_of_the_newest() {
     assert!(db.delete_integer(TreeId(2), 3).expect("deleted"));
     db.commit(Durability::Flush).expect("committed");
     assert!(holds_images(&file.bytes()));
-    assert_eq!(formats(&file.bytes()), *b"66");
+    assert_eq!(formats(&file.bytes()), *b"77");
     file.power_cut(PowerCut::Torn, &mut |_| 0);
     std::mem::forget(db);
     let mut db = open(&file, 2000);

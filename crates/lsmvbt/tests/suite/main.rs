@@ -21,6 +21,7 @@ mod interplay;
 mod kept;
 mod kills;
 mod labels;
+mod late;
 mod leaks;
 mod map;
 mod marks;

@@ -330,7 +330,7 @@ impl World {
         let mut bytes = self.file.bytes();
         for page in bytes.chunks_mut(PAGE).take(2) {
             let crc = |page: &[u8]| crc32c::crc32c(&page[..PAGE - 4]).to_le_bytes();
-            if page.starts_with(b"LSMVBT format 6") && page[PAGE - 4..] == crc(page) {
+            if page.starts_with(b"LSMVBT format 7") && page[PAGE - 4..] == crc(page) {
                 (page[14], page[16]) = (b'3', 3);
                 let sum = crc(page);
                 page[PAGE - 4..].copy_from_slice(&sum);

@@ -1,0 +1,473 @@
+//! Commits that write one page which is not the one they change: what they cost, who reads a late page,
+//! and that no crash loses it, whatever follows.
+
+use std::collections::BTreeMap;
+
+use lsmvbt::{Db, Durability, Error, MemoryFile, Options, PowerCut, Torn};
+
+use crate::drive::options;
+use crate::headers::at_every_step;
+use crate::hooks::Hook;
+use crate::marks::{TREE, commit, made};
+use crate::random::{Random, Seed, seeds};
+
+/// Options with which each commit that may leaves its page late, also in a small file.
+fn at_once() -> Options {
+    Options {
+        recovery_pages: 64,
+        late_after: 0,
+        ..options(Torn::Trust)
+    }
+}
+
+fn open(file: &MemoryFile, options: Options) -> Db {
+    Db::open(file.storage(), options).expect("opened")
+}
+
+fn value(db: &mut Db, key: i64) -> u8 {
+    let view = db.snapshot().expect("a snapshot");
+    let value = db.get_integer(view.version(), TREE, key).expect("read");
+    value.map_or(0, |value| value[0])
+}
+
+/// Keys of rows in different leaves.
+fn far(keys: i64, count: i64) -> Vec<i64> {
+    (1..=count)
+        .map(|i| i * keys / (count + 1) / 4 * 4 + 1)
+        .collect()
+}
+
+#[test]
+fn a_random_commit_writes_one_page_whatever_the_size() {
+    for mebibytes in [16, 64] {
+        let (file, keys) = made(mebibytes, Torn::Trust);
+        let mut db = open(&file, options(Torn::Trust));
+        let mut dice = Random::new(7);
+        let mut key = || dice.below(keys as u64 / 4) as i64 * 4 + 1;
+        for _ in 0..20 {
+            commit(&mut db, key(), &[2; 500]);
+        }
+        let before = db.stats();
+        for _ in 0..1000 {
+            commit(&mut db, key(), &[3; 500]);
+        }
+        let after = db.stats();
+        let pages = after.pages_written - before.pages_written;
+        let header = after.header_pages_written - before.header_pages_written;
+        let flushes = after.flushes - before.flushes;
+        let late = after.late_commits - before.late_commits;
+        file.kill_all();
+        std::mem::forget(db);
+        let mut db = open(&file, options(Torn::Trust));
+        let read = db.stats().pages_read;
+        println!(
+            "{mebibytes} MiB: {pages} pages, {header} of the header, {flushes} flushes, {late} late; recovery reads {read}"
+        );
+        assert!(pages + header <= 1100, "{pages} {header}");
+        assert!(flushes <= 1050, "{flushes}");
+        assert!(read <= 40, "{read}");
+        assert_eq!(db.check().expect("checked"), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn none_is_late_where_that_is_off() {
+    let (file, keys) = made(1, Torn::Trust);
+    let mut db = open(
+        &file,
+        Options {
+            late_after: u32::MAX,
+            ..at_once()
+        },
+    );
+    for key in far(keys, 30) {
+        commit(&mut db, key, &[2; 500]);
+    }
+    assert_eq!(db.stats().late_commits, 0);
+}
+
+#[test]
+fn other_handles_read_a_late_page_and_earlier_versions_of_it() {
+    let (file, keys) = made(1, Torn::Trust);
+    let mut writer = open(&file, at_once());
+    let mut reader = open(
+        &file,
+        Options {
+            cache_pages: 0,
+            ..at_once()
+        },
+    );
+    let rows = far(keys, 40);
+    for (round, key) in rows.iter().enumerate() {
+        let before = reader.snapshot().expect("a snapshot");
+        commit(&mut writer, *key, &[2; 500]);
+        assert_eq!(value(&mut reader, *key), 2, "{round}");
+        let seen = reader.get_integer(before.version(), TREE, *key);
+        assert_eq!(seen.expect("read"), Some(vec![1; 500]), "{round}");
+        assert_eq!(value(&mut writer, *key), 2, "{round}");
+    }
+    assert!(writer.stats().late_commits > 30);
+    // Each may go on with the page that the other one has left.
+    for (round, key) in rows.iter().enumerate() {
+        let db = if round % 2 == 0 {
+            &mut reader
+        } else {
+            &mut writer
+        };
+        commit(db, *key, &[3; 500]);
+    }
+    assert!(reader.stats().late_commits > 10);
+    for key in &rows {
+        assert_eq!(value(&mut reader, *key), 3);
+        assert_eq!(value(&mut writer, *key), 3);
+    }
+    assert_eq!(reader.check().expect("checked"), Vec::<String>::new());
+}
+
+/// While a handle reads the late page, another one brings it home, and writes its carrier.
+#[test]
+fn a_reader_finds_a_late_page_at_any_moment() {
+    for by_force in [false, true] {
+        let make = || {
+            let (file, keys) = made(1, Torn::Trust);
+            let mut db = open(&file, at_once());
+            let rows = far(keys, 6);
+            for key in &rows[..4] {
+                commit(&mut db, *key, &[2; 500]);
+            }
+            assert!(db.stats().late_commits > 1);
+            (file, (db, rows))
+        };
+        let write = move |(db, rows): &mut (Db, Vec<i64>)| {
+            if by_force {
+                // Not of one leaf: the late page comes home first.
+                db.begin_write().expect("begun");
+                for key in &rows[1..3] {
+                    db.put_integer(TREE, *key, &[3; 500]).expect("put");
+                }
+                db.commit(Durability::Flush).expect("committed");
+            }
+            for key in [rows[4], rows[2], rows[3], rows[2]] {
+                commit(db, key, &[4; 500]);
+            }
+        };
+        let steps = at_every_step(make, write, |file, hook: &Hook, world, arm| {
+            let rows = world.lock().expect("the world").1.clone();
+            let mut reader = Db::open(hook.storage(file.storage()), at_once()).expect("opened");
+            let view = reader.snapshot().expect("a snapshot");
+            arm();
+            let row = reader.get_integer(view.version(), TREE, rows[3]);
+            assert_eq!(row.expect("read"), Some(vec![2; 500]));
+            !hook.clear()
+        });
+        assert!(steps > 3, "{steps}");
+    }
+}
+
+// ---- crashes
+
+/// The rows, by key, as all acknowledged commits have left them.
+type Rows = BTreeMap<i64, u8>;
+
+/// What may follow a late page.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    /// A commit of another row, so the page comes home.
+    Another,
+    /// The row of the late page.
+    Same,
+    /// A row of the page that carries its change.
+    Carrier,
+    /// Rows of several pages.
+    Several,
+    /// The same without a flush, and then one with it.
+    Later,
+    /// Rows of more pages than the cache holds.
+    Spills,
+    SpillsAndGoesBack,
+    /// Written, and rolled back.
+    WrittenBack,
+    Double,
+    Vacuum,
+    Reclaim,
+    History,
+    /// By another handle.
+    Other,
+    Close,
+    /// Every commit writes the header.
+    NoEmbedding,
+}
+
+const ALL: [Next; 15] = [
+    Next::Another,
+    Next::Same,
+    Next::Carrier,
+    Next::Several,
+    Next::Later,
+    Next::Spills,
+    Next::SpillsAndGoesBack,
+    Next::WrittenBack,
+    Next::Double,
+    Next::Vacuum,
+    Next::Reclaim,
+    Next::History,
+    Next::Other,
+    Next::Close,
+    Next::NoEmbedding,
+];
+
+struct World {
+    file: MemoryFile,
+    /// Rows of leaves of their own.
+    keys: Vec<i64>,
+    rows: Rows,
+    /// What the commit under way would leave.
+    next: Option<Rows>,
+    value: u8,
+}
+
+impl World {
+    fn new() -> World {
+        let (file, keys) = made(1, Torn::Trust);
+        let keys = far(keys, 60);
+        World {
+            rows: keys.iter().map(|key| (*key, 1)).collect(),
+            file,
+            keys,
+            next: None,
+            value: 1,
+        }
+    }
+
+    /// Changes these rows in a transaction, which stays open.
+    fn put(&mut self, db: &mut Db, keys: &[i64]) -> lsmvbt::Result<()> {
+        self.value = self.value % 250 + 1;
+        let mut next = self.rows.clone();
+        db.begin_write()?;
+        for key in keys {
+            db.put_integer(TREE, *key, &[self.value; 500])?;
+            next.insert(*key, self.value);
+        }
+        self.next = Some(next);
+        Ok(())
+    }
+
+    fn commit(&mut self, db: &mut Db, keys: &[i64]) -> lsmvbt::Result<()> {
+        self.put(db, keys)?;
+        db.commit(Durability::Flush)?;
+        self.acknowledged();
+        Ok(())
+    }
+
+    fn acknowledged(&mut self) {
+        if let Some(next) = self.next.take() {
+            self.rows = next;
+        }
+    }
+
+    /// So many commits of a row each; the last two of these rows.
+    fn go(&mut self, db: &mut Db, random: &mut Random, commits: u64) -> lsmvbt::Result<(i64, i64)> {
+        let mut last = (self.keys[0], self.keys[0]);
+        for _ in 0..commits {
+            let key = *random.pick(&self.keys);
+            self.commit(db, &[key])?;
+            last = (last.1, key);
+        }
+        Ok(last)
+    }
+
+    fn follow(&mut self, mut db: Db, next: Next, random: &mut Random) -> lsmvbt::Result<()> {
+        let commits = 2 + random.below(20);
+        let (before, late) = self.go(&mut db, random, commits)?;
+        let some: Vec<i64> = self.keys.iter().copied().step_by(7).collect();
+        let many: Vec<i64> = self.keys.iter().copied().step_by(2).collect();
+        let spills = |db: &mut Db| db.set_cache_pages(8);
+        match next {
+            Next::Another => self.go(&mut db, random, 3).map(|_| ()),
+            Next::Same => self.commit(&mut db, &[late]),
+            Next::Carrier => self.commit(&mut db, &[before]),
+            Next::Several => self.commit(&mut db, &some),
+            Next::Later => {
+                self.put(&mut db, &some[..1])?;
+                db.commit(Durability::Later)?;
+                let later = self.next.clone();
+                self.put(&mut db, &some[1..2])?;
+                self.next = later.map(|mut rows| {
+                    rows.insert(some[1], self.value);
+                    rows
+                });
+                db.commit(Durability::Flush)?;
+                self.acknowledged();
+                Ok(())
+            }
+            Next::Spills => {
+                spills(&mut db);
+                self.commit(&mut db, &many)
+            }
+            Next::SpillsAndGoesBack => {
+                spills(&mut db);
+                self.put(&mut db, &many)?;
+                db.rollback()?;
+                self.next = None;
+                self.commit(&mut db, &[late])
+            }
+            Next::WrittenBack => {
+                self.put(&mut db, &[late])?;
+                db.write(Durability::Flush)?;
+                db.rollback()?;
+                self.next = None;
+                self.commit(&mut db, &[late])
+            }
+            Next::Double => {
+                db.set_torn(Torn::Double)?;
+                self.commit(&mut db, &[before])
+            }
+            Next::Vacuum => db.vacuum().map(|_| ()),
+            Next::Reclaim => db.reclaim().map(|_| ()),
+            Next::History => {
+                db.set_history(3)?;
+                self.commit(&mut db, &[before])
+            }
+            Next::Other => {
+                let mut other = Db::open(self.file.storage(), at_once())?;
+                self.commit(&mut other, &some[..2])?;
+                self.go(&mut other, random, 2)?;
+                self.go(&mut db, random, 2).map(|_| ())
+            }
+            Next::Close => db.close(),
+            Next::NoEmbedding => {
+                let optimizations = lsmvbt::Optimizations {
+                    metadata_embedding: false,
+                    ..Default::default()
+                };
+                db.set_optimizations(optimizations)?;
+                self.commit(&mut db, &[before])
+            }
+        }
+    }
+
+    /// The rows are those of the acknowledged commits, or of the one that was under way.
+    fn check(&mut self, torn: Torn, what: Next) {
+        let mut db = open(&self.file, Options { torn, ..at_once() });
+        let found: Rows = self
+            .keys
+            .iter()
+            .map(|key| (*key, value(&mut db, *key)))
+            .collect();
+        let is_next = self.next.as_ref() == Some(&found);
+        if !is_next {
+            assert_eq!(found, self.rows, "{what:?}");
+        }
+        self.rows = found;
+        self.next = None;
+        assert_eq!(db.check().expect("checked"), Vec::<String>::new());
+        // A commit that was under way is durable after this.
+        db.flush().expect("flushed");
+        std::mem::forget(db);
+    }
+}
+
+/// A crash at a random step of what follows a late page, and of the recovery, by a kill or a power cut.
+#[test]
+fn whatever_follows_a_late_page_loses_nothing() {
+    let mut late = 0;
+    for seed in seeds(40) {
+        let _told = Seed("late", seed);
+        let mut random = Random::new(seed);
+        let mut world = World::new();
+        for next in ALL {
+            let mut db = open(&world.file, at_once());
+            let most = *random.pick(&[20, 100, 300]);
+            world.file.kill_after(Some(1 + random.below(most)));
+            let _ = world.go(&mut db, &mut random, 1);
+            late += db.stats().late_commits;
+            let _ = world.follow(db, next, &mut random);
+            crash(&world.file, &mut random);
+            // A recovery that is cut as well.
+            let torn = *random.pick(&[Torn::Trust, Torn::Double]);
+            world.file.kill_after(Some(1 + random.below(20)));
+            let opened = Db::open(world.file.storage(), Options { torn, ..at_once() });
+            std::mem::forget(opened);
+            // What `Double` writes may not be torn here: with `Trust` the pages before it are not.
+            crash(&world.file, &mut random);
+            let torn = *random.pick(&[Torn::Trust, Torn::Double]);
+            world.check(torn, next);
+            crash(&world.file, &mut random);
+        }
+    }
+    println!("{late}");
+}
+
+fn crash(file: &MemoryFile, random: &mut Random) {
+    file.kill_after(None);
+    match random.chance(70) {
+        true => file.power_cut(PowerCut::Atomic, &mut |n| random.below(n)),
+        false => file.kill_all(),
+    }
+}
+
+/// The next open is one of `Double`, on a device that tears pages. The late page comes home through a slot.
+#[test]
+fn a_late_page_comes_home_through_a_slot_where_pages_may_tear() {
+    for seed in seeds(60) {
+        let _told = Seed("late slot", seed);
+        let mut random = Random::new(seed);
+        let mut world = World::new();
+        let mut db = open(&world.file, at_once());
+        let commits = 3 + random.below(9);
+        world.go(&mut db, &mut random, commits).expect("committed");
+        assert!(db.stats().late_commits > 0);
+        std::mem::forget(db);
+        world.file.power_cut(PowerCut::Atomic, &mut |_| 0);
+        for _ in 0..6 {
+            world.file.kill_after(Some(1 + random.below(25)));
+            let torn = Torn::Double;
+            if let Ok(mut db) = Db::open(world.file.storage(), Options { torn, ..at_once() }) {
+                let _ = world.go(&mut db, &mut random, 1);
+                std::mem::forget(db);
+            }
+            world.file.kill_after(None);
+            world
+                .file
+                .power_cut(PowerCut::Torn, &mut |n| random.below(n));
+            world.check(Torn::Double, Next::Double);
+            world
+                .file
+                .power_cut(PowerCut::Torn, &mut |n| random.below(n));
+        }
+    }
+}
+
+/// A file system that copies on write has no room for the page that a commit writes.
+#[test]
+fn a_full_disk_refuses_a_commit_and_the_late_page_stays() {
+    let mut world = World::new();
+    let mut random = Random::new(3);
+    let mut db = open(&world.file, at_once());
+    let mut refused = 0;
+    for round in 0..30 {
+        world.go(&mut db, &mut random, 2).expect("committed");
+        let pages = u64::from(db.pages().expect("pages"));
+        let half = pages / 2;
+        let range = if round % 2 == 0 { 0..half } else { half..pages };
+        world.file.refuse_writes_of(Some(range));
+        let key = *random.pick(&world.keys);
+        let done = world.commit(&mut db, &[key]);
+        world.file.refuse_writes_of(None);
+        match done {
+            Ok(()) => {}
+            Err(Error::Io { .. }) => refused += 1,
+            Err(Error::Poisoned) => panic!("one commit had no room, and all is over"),
+            Err(e) => panic!("{e}"),
+        }
+        if world.next.take().is_some() {
+            drop(db);
+            db = open(&world.file, at_once());
+        }
+        for (key, expected) in world.rows.clone() {
+            assert_eq!(value(&mut db, key), expected, "{round}");
+        }
+    }
+    assert!(refused > 5, "{refused}");
+    assert_eq!(db.check().expect("checked"), Vec::<String>::new());
+}
