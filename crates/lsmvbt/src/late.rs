@@ -217,36 +217,29 @@ impl Core {
 
     /// How to commit with a late page, if that may be.
     fn plan(&mut self, chain: &Chain) -> Result<Option<Plan>> {
-        if !self.may_be_late()? {
-            return Ok(None);
-        }
-        let late = self.late()?;
+        let (late, header) = (self.late()?, self.header.seq);
         let txn = self.txn()?;
-        let base = txn.base;
+        let (base, is_newest) = (txn.base, chain.version == txn.base);
         let Some((page, node)) = only_leaf(txn).map(|(page, node)| (page, node.clone())) else {
             return Ok(None);
         };
-        let is_followed = chain.version == base && chain.followed_from == Some(self.header.seq);
-        let may_begin = chain.version == base
+        let is_on = late.is_some() || is_newest && chain.followed_from == Some(header);
+        let may_begin = is_newest
             && chain.commits >= self.options.late_after
-            && self.header.marks(chain.last);
-        let from = match late {
-            Some(late) => late.page,
-            None if is_followed || may_begin => chain.last,
-            None => return Ok(None),
-        };
-        let is_on = late.is_some() || is_followed;
-        if !is_on && self.header.marks(page) {
-            // It costs one page in any case.
+            && self.header.marks(chain.last)
+            // Otherwise it costs one page in any case.
+            && !self.header.marks(page);
+        if !(is_on || may_begin) || !self.may_be_late()? {
             return Ok(None);
         }
-        let for_long = self.version()? + RESERVED / 4 <= self.header.reserved;
-        // The first of a chain does not. The page that it writes may have a record that names others.
-        let moves_floor = is_on && (self.load(LATE_COMMITS)? >= MOST || !for_long);
-        // The version before the carrier's (MV41).
+        // The first of a chain does not move the floor: the page that it writes may have a record that names
+        // others (MV43).
+        let moves_floor = is_on && self.should_move_floor()?;
         if moves_floor && base <= self.header.floor + 1 {
+            // The version before the carrier's must be above it (MV41).
             return Ok(None);
         }
+        let from = late.map_or(chain.last, |late| late.page);
         let plan = |late, carrier, node| Plan {
             late,
             carrier,
@@ -261,6 +254,11 @@ impl Core {
         };
         let carrier = self.with_room(from, change.len())?;
         Ok(carrier.map(|node| plan(Some((page, change)), from, node)))
+    }
+
+    fn should_move_floor(&self) -> Result<bool> {
+        let for_long = self.version()? + RESERVED / 4 <= self.header.reserved;
+        Ok(!for_long || self.load(LATE_COMMITS)? >= MOST)
     }
 
     /// What must be so for any transaction to have a late page.

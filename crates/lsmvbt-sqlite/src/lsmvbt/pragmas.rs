@@ -184,6 +184,7 @@ impl Session {
             ("pages_spilled", Some(stats.spilled)),
             ("pages_read", Some(stats.pages_read)),
             ("flushes", Some(stats.flushes)),
+            ("late_commits", Some(stats.late_commits)),
             ("lazy_splits", Some(stats.lazy_splits)),
             ("append_splits", Some(stats.append_splits)),
             ("legacy_splits", Some(stats.legacy_splits)),

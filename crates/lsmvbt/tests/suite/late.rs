@@ -471,3 +471,47 @@ fn a_full_disk_refuses_a_commit_and_the_late_page_stays() {
     assert!(refused > 5, "{refused}");
     assert_eq!(db.check().expect("checked"), Vec::<String>::new());
 }
+
+// ---- format 6
+
+/// Databases as the release left them that wrote format 6: 60 rows, each committed alone. Two are as a power
+/// cut has left them, with `Trust` and with `Double`.
+const OF_FORMAT_6: [(&[u8], Torn); 3] = [
+    (include_bytes!("format6/cut-trust.lsmvbt"), Torn::Trust),
+    (include_bytes!("format6/cut-double.lsmvbt"), Torn::Double),
+    (include_bytes!("format6/closed.lsmvbt"), Torn::Trust),
+];
+
+/// The digits of the formats in both headers.
+fn formats(bytes: &[u8]) -> [u8; 2] {
+    [bytes[14], bytes[4096 + 14]]
+}
+
+#[test]
+fn a_database_of_format_6_is_read_and_is_of_the_newest_before_a_page_is_late() {
+    for (bytes, torn) in OF_FORMAT_6 {
+        assert_eq!(formats(bytes), *b"66");
+        let file = MemoryFile::new();
+        file.set_bytes(bytes);
+        let options = Options { torn, ..at_once() };
+        let mut db = open(&file, options.clone());
+        for key in 0..60 {
+            assert_eq!(value(&mut db, key), 2);
+        }
+        assert_eq!(formats(&file.bytes()), *b"66", "nothing was written");
+        for (commits, key) in (0..40).enumerate() {
+            let late = db.stats().late_commits;
+            commit(&mut db, key, &[3; 300]);
+            let is_newest = formats(&file.bytes()) == *b"77";
+            assert!(is_newest || db.stats().late_commits == late, "{commits}");
+        }
+        assert_eq!(db.stats().late_commits > 0, torn == Torn::Trust);
+        assert_eq!(formats(&file.bytes()), *b"77");
+        file.power_cut(PowerCut::Atomic, &mut |_| 0);
+        std::mem::forget(db);
+        let mut db = open(&file, options);
+        for key in 0..60 {
+            assert_eq!(value(&mut db, key), if key < 40 { 3 } else { 2 });
+        }
+    }
+}

@@ -420,7 +420,7 @@ fn a_database_of_format_1_is_read_and_becomes_one_of_the_newest_when_it_is_writt
         assert!(db.delete_integer(TreeId(2), 3).unwrap());
         db.commit(Durability::Flush).unwrap();
         db.close().unwrap();
-        assert_eq!(formats(&file), [b'6', b'6']);
+        assert_eq!(formats(&file), [b'7', b'7']);
         let mut db = Db::open(file.storage(), options(torn)).unwrap();
         assert_eq!(rows(&mut db), [2, 1, 2]);
     }
