@@ -168,8 +168,7 @@ impl Core {
 
     // ---- commits
 
-    /// Writes the transaction, if its page may be late: true. What is left of the commit is to publish
-    /// it.
+    /// Writes the transaction, if its page may be late: true. Then only its publication is missing.
     pub(crate) fn write_late(&mut self, durability: Durability) -> Result<bool> {
         if self.double || durability != Durability::Flush || self.txn()?.written.is_some() {
             self.chain = Chain::default();
@@ -261,7 +260,7 @@ impl Core {
         Ok(!for_long || self.load(LATE_COMMITS)? >= MOST)
     }
 
-    /// What must be so for any transaction to have a late page.
+    /// True if any transaction of one leaf may have a late page now.
     fn may_be_late(&mut self) -> Result<bool> {
         let base = self.txn()?.base;
         let header = &self.header;
