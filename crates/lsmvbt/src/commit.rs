@@ -278,8 +278,8 @@ impl Core {
 
     // ---- the commit itself
 
-    /// Writes the transaction, and flushes it if `durability` says so. What is left of the commit is
-    /// to publish it. Until then it can be rolled back. After a crash it is committed.
+    /// Writes the transaction, and flushes it if `durability` says so. Then only its publication is
+    /// missing. Until then it can be rolled back. After a crash it is committed.
     ///
     /// On an error it is over: rolled back, or its outcome is unknown and all handles are poisoned.
     pub(crate) fn write(&mut self, durability: Durability) -> Result<()> {

@@ -1,5 +1,5 @@
-//! Commits that write one page which is not the one they change: what they cost, who reads a late page,
-//! and that no crash loses it, whatever follows.
+//! Commits that write one page which is not the one they change: their cost, the readers of a late page,
+//! and that no crash loses it.
 
 use std::collections::BTreeMap;
 
@@ -169,7 +169,7 @@ fn a_reader_finds_a_late_page_at_any_moment() {
 /// The rows, by key, as all acknowledged commits have left them.
 type Rows = BTreeMap<i64, u8>;
 
-/// What may follow a late page.
+/// The next step after a late page.
 #[derive(Clone, Copy, Debug)]
 enum Next {
     /// A commit of another row, so the page comes home.
@@ -221,7 +221,7 @@ struct World {
     /// Rows of leaves of their own.
     keys: Vec<i64>,
     rows: Rows,
-    /// What the commit under way would leave.
+    /// The rows after the commit under way.
     next: Option<Rows>,
     value: u8,
 }
@@ -388,7 +388,6 @@ fn whatever_follows_a_late_page_loses_nothing() {
             world.file.kill_after(Some(1 + random.below(20)));
             let opened = Db::open(world.file.storage(), Options { torn, ..at_once() });
             std::mem::forget(opened);
-            // What `Double` writes may not be torn here: with `Trust` the pages before it are not.
             crash(&world.file, &mut random);
             let torn = *random.pick(&[Torn::Trust, Torn::Double]);
             world.check(torn, next);
