@@ -77,7 +77,9 @@ impl Core {
         let bases = pages.iter().map(|s| s.base).max().unwrap_or(0);
         let header = self.header.floor.max(self.header.settled);
         let durable = bases.max(header).max(self.load(DURABLE)?);
-        for s in pages.iter().filter(|s| s.ver > durable) {
+        // A late page that has come home has the number of the durable version, and began from none.
+        let is_home = |s: &Seen| s.ver == durable && s.from.is_none();
+        for s in pages.iter().filter(|s| s.ver > durable || is_home(s)) {
             let image = self.read_image(s.page)?;
             if page::crc_of(&image) != s.crc {
                 return Err(changed(s.page, "it changed during recovery"));

@@ -565,12 +565,12 @@ impl Core {
             self.unflushed.add(version, written.crcs);
         }
         self.release_quarantine()?;
+        // A reader that learns from the ring that the page has changed must find its change.
+        self.set_late(late)?;
         shared::announce(&*self.storage, &pages)?;
         self.skip_own_news()?;
         self.publish_free()?;
         self.space.set_version(version);
-        // Whoever reads this version looks for it.
-        self.set_late(late)?;
         self.store(CURRENT, version)?;
         self.store(WRITING, 0)
     }

@@ -26,6 +26,11 @@ use crate::types::{Durability, PageNo};
 
 /// Commits with a late page after which the floor moves, with one of them. Recovery reads a page for each.
 const MOST: u64 = 16;
+/// So many of them in a row are worth the flush with which they end.
+const WORTH: u32 = 32;
+/// Where they end earlier, the next ones wait for twice as many commits, and so on: 128 times as many at
+/// most.
+const MOST_FAILURES: u32 = 7;
 
 /// A late page, and the page that carries its change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,11 +57,36 @@ impl Late {
 pub(crate) struct Chain {
     /// How many.
     commits: u32,
+    /// How many of them, the newest ones, wrote one page by the changes that pages carry.
+    late: u32,
+    /// How often in a row such commits came to an end after few.
+    failures: u32,
     /// The page that the last of them has written, and its version.
     last: u32,
     version: u64,
-    /// If that page is only reached by the changes before it: the header from which recovery follows them.
+    /// Where no page is late, and the last one may only be reached by the changes before it: the header from
+    /// which recovery follows them.
     followed_from: Option<u64>,
+}
+
+impl Chain {
+    /// After another commit than one with a late page.
+    fn ended(&self) -> Chain {
+        let failures = match self.late {
+            0 => self.failures,
+            1..WORTH => (self.failures + 1).min(MOST_FAILURES),
+            _ => 0,
+        };
+        Chain {
+            failures,
+            ..Chain::default()
+        }
+    }
+
+    /// Commits of one leaf each that must come before the first one with a late page.
+    fn run_up(&self, late_after: u32) -> u32 {
+        late_after.saturating_mul(1 << self.failures)
+    }
 }
 
 /// A commit with a late page.
@@ -171,7 +201,7 @@ impl Core {
     /// Writes the transaction, if its page may be late: true. Then only its publication is missing.
     pub(crate) fn write_late(&mut self, durability: Durability) -> Result<bool> {
         if self.double || durability != Durability::Flush || self.txn()?.written.is_some() {
-            self.chain = Chain::default();
+            self.chain = self.chain.ended();
             return Ok(false);
         }
         if let Err(e) = self.prepare() {
@@ -183,34 +213,39 @@ impl Core {
             return Ok(false);
         };
         let (last, version) = (plan.carrier, self.version()?);
+        let is_whole = plan.late.is_none();
         if let Err(e) = self.write_plan(plan) {
             return Err(self.undo_late(e));
         }
         self.stats.late_commits += 1;
         self.chain = Chain {
             commits: chain.commits.saturating_add(1),
+            late: chain.late.saturating_add(1),
             last,
             version,
-            followed_from: (!self.header.marks(last)).then_some(self.header.seq),
+            followed_from: is_whole.then_some(self.header.seq),
+            ..chain
         };
         Ok(true)
     }
 
-    /// The chain after a commit that writes the page that it changes.
+    /// The chain after a commit without a late page.
     fn next_of(&mut self, chain: &Chain) -> Result<Chain> {
+        let next = chain.ended();
         let txn = self.txn()?;
-        let follows = chain.version == txn.base;
-        Ok(match only_leaf(txn) {
-            Some((page, _)) => Chain {
-                commits: match follows {
-                    true => chain.commits.saturating_add(1),
-                    false => 1,
-                },
-                last: page,
-                version: txn.version,
-                followed_from: None,
+        let follows = chain.version == txn.base && chain.late == 0;
+        let Some((page, _)) = only_leaf(txn) else {
+            return Ok(next);
+        };
+        Ok(Chain {
+            commits: if follows {
+                chain.commits.saturating_add(1)
+            } else {
+                1
             },
-            None => Chain::default(),
+            last: page,
+            version: txn.version,
+            ..next
         })
     }
 
@@ -224,7 +259,7 @@ impl Core {
         };
         let is_on = late.is_some() || is_newest && chain.followed_from == Some(header);
         let may_begin = is_newest
-            && chain.commits >= self.options.late_after
+            && chain.commits >= chain.run_up(self.options.late_after)
             && self.header.marks(chain.last)
             // Otherwise it costs one page in any case.
             && !self.header.marks(page);

@@ -13,6 +13,9 @@ pub struct Case {
 /// Updates of the one row in `history`.
 pub const UPDATES: u64 = 20;
 
+/// The row that each of the commits in `late` changes: the number of the commit times this.
+pub const APART: u64 = 44;
+
 /// Changes of the schema's numbers in `schemas`.
 pub const SCHEMAS: u64 = 500;
 
@@ -22,7 +25,7 @@ CREATE TABLE more(a);
 INSERT INTO more WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100) SELECT i FROM n;
 COMMIT;";
 
-pub const CASES: [Case; 10] = [
+pub const CASES: [Case; 11] = [
     // Small and large values, of each type.
     Case {
         name: "values",
@@ -108,6 +111,19 @@ CREATE TABLE t(v);
 INSERT INTO t VALUES (0);
 @UPDATES",
         answers: &[("SELECT v FROM t", "20")],
+    },
+    // Commits of one row each, the last of which is in a page that another one's page changes.
+    Case {
+        name: "late",
+        since: 7,
+        sql: "PRAGMA lsmvbt_torn = trust;
+CREATE TABLE t(a INTEGER PRIMARY KEY, v, w);
+INSERT INTO t WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 900)
+  SELECT i, 0, printf('%.*c', 100, 'a') FROM n;
+DELETE FROM t WHERE a % 4 = 1;
+PRAGMA lsmvbt_reclaim;
+@ROWS",
+        answers: &[("SELECT sum(v), count(nullif(v, 0)), (SELECT v FROM t WHERE a = 880) FROM t", "210|20|20")],
     },
     // A transaction that has written pages in rounds, without an end.
     Case {

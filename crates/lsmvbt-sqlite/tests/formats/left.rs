@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Once;
 
-use super::cases::{CASES, Case, SCHEMAS, UPDATES};
+use super::cases::{APART, CASES, Case, SCHEMAS, UPDATES};
 
 /// The formats that this version reads; it writes the last.
-pub const FORMATS: [u32; 6] = [1, 2, 3, 4, 5, 6];
+pub const FORMATS: [u32; 7] = [1, 2, 3, 4, 5, 6, 7];
 
 /// How its last process ended.
 pub const STATES: [&str; 2] = ["closed", "killed"];
@@ -124,11 +124,14 @@ fn write(case: &Case, state: &str, path: &Path) {
     let mut input = shell.stdin.take().expect("its input");
     let update = |n| format!("UPDATE t SET v = {n};\n");
     let updates: String = (1..=UPDATES).map(update).collect();
+    let row = |n| format!("UPDATE t SET v = {n} WHERE a = {};\n", n * APART);
+    let rows: String = (1..=UPDATES).map(row).collect();
     let schema = |n| format!("PRAGMA user_version = {n};\n");
     let schemas: String = (1..=SCHEMAS).map(schema).collect();
     let sql = case
         .sql
         .replace("@UPDATES", &updates)
+        .replace("@ROWS", &rows)
         .replace("@SCHEMAS", &schemas);
     // Written at once: a pipe has room for it.
     let all = format!("PRAGMA journal_mode = lsmvbt;\n{sql}\nSELECT 'ready';\n");

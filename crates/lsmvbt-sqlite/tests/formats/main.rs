@@ -101,6 +101,22 @@ fn the_next_commit_is_in_the_newest_format() {
     });
 }
 
+/// The one that was killed has a page that is older than its change.
+#[test]
+fn the_newest_format_has_a_database_with_a_late_page() {
+    each(|left, path| {
+        if left.case.name != "late" {
+            return;
+        }
+        let page = |n: usize, bytes: &[u8]| bytes[n * 4096..(n + 1) * 4096].to_vec();
+        let bytes = std::fs::read(path).expect("a database");
+        let carries = (2..bytes.len() / 4096).filter(|n| page(*n, &bytes)[18] & 2 != 0);
+        assert!(carries.count() > 5, "{left}");
+        let without = open(path);
+        assert_eq!(answer(&without, "SELECT max(v) FROM t"), "20", "{left}");
+    });
+}
+
 #[test]
 fn an_older_version_is_still_readable() {
     each(|left, path| {
