@@ -221,8 +221,8 @@ struct World {
     /// Rows of leaves of their own.
     keys: Vec<i64>,
     rows: Rows,
-    /// The rows after the commit under way.
-    next: Option<Rows>,
+    /// The rows after the commit under way, and after those before it that are not acknowledged.
+    next: Vec<Rows>,
     value: u8,
 }
 
@@ -234,7 +234,7 @@ impl World {
             rows: keys.iter().map(|key| (*key, 1)).collect(),
             file,
             keys,
-            next: None,
+            next: Vec::new(),
             value: 1,
         }
     }
@@ -242,13 +242,13 @@ impl World {
     /// Changes these rows in a transaction, which stays open.
     fn put(&mut self, db: &mut Db, keys: &[i64]) -> lsmvbt::Result<()> {
         self.value = self.value % 250 + 1;
-        let mut next = self.rows.clone();
+        let mut next = self.next.last().unwrap_or(&self.rows).clone();
         db.begin_write()?;
         for key in keys {
             db.put_integer(TREE, *key, &[self.value; 500])?;
             next.insert(*key, self.value);
         }
-        self.next = Some(next);
+        self.next.push(next);
         Ok(())
     }
 
@@ -260,9 +260,10 @@ impl World {
     }
 
     fn acknowledged(&mut self) {
-        if let Some(next) = self.next.take() {
+        if let Some(next) = self.next.pop() {
             self.rows = next;
         }
+        self.next.clear();
     }
 
     /// So many commits of a row each; the last two of these rows.
@@ -290,12 +291,7 @@ impl World {
             Next::Later => {
                 self.put(&mut db, &some[..1])?;
                 db.commit(Durability::Later)?;
-                let later = self.next.clone();
                 self.put(&mut db, &some[1..2])?;
-                self.next = later.map(|mut rows| {
-                    rows.insert(some[1], self.value);
-                    rows
-                });
                 db.commit(Durability::Flush)?;
                 self.acknowledged();
                 Ok(())
@@ -308,14 +304,14 @@ impl World {
                 spills(&mut db);
                 self.put(&mut db, &many)?;
                 db.rollback()?;
-                self.next = None;
+                self.next.clear();
                 self.commit(&mut db, &[late])
             }
             Next::WrittenBack => {
                 self.put(&mut db, &[late])?;
                 db.write(Durability::Flush)?;
                 db.rollback()?;
-                self.next = None;
+                self.next.clear();
                 self.commit(&mut db, &[late])
             }
             Next::Double => {
@@ -354,12 +350,11 @@ impl World {
             .iter()
             .map(|key| (*key, value(&mut db, *key)))
             .collect();
-        let is_next = self.next.as_ref() == Some(&found);
-        if !is_next {
+        if !self.next.contains(&found) {
             assert_eq!(found, self.rows, "{what:?}");
         }
         self.rows = found;
-        self.next = None;
+        self.next.clear();
         assert_eq!(db.check().expect("checked"), Vec::<String>::new());
         // A commit that was under way is durable after this.
         db.flush().expect("flushed");
@@ -459,7 +454,7 @@ fn a_full_disk_refuses_a_commit_and_the_late_page_stays() {
             Err(Error::Poisoned) => panic!("one commit had no room, and all is over"),
             Err(e) => panic!("{e}"),
         }
-        if world.next.take().is_some() {
+        if world.next.pop().is_some() {
             drop(db);
             db = open(&world.file, at_once());
         }
