@@ -22,6 +22,7 @@ mod kept;
 mod kills;
 mod labels;
 mod late;
+mod latehunt;
 mod leaks;
 mod map;
 mod marks;
