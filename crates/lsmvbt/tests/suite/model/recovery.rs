@@ -22,6 +22,7 @@ impl Engine {
             from: 1,
             base: 1,
             record: None,
+            carries: None,
             id: 0,
         });
         disk.put(Place::Page(CATALOG), Block::Page(image.clone()));
@@ -76,6 +77,9 @@ impl Engine {
             txn: None,
             found_flushed: false,
             lost: Lost::new(),
+            chain: None,
+            late: false,
+            late_commits: 0,
         };
         let opened = if double {
             engine.recover_double()
@@ -155,14 +159,8 @@ impl Engine {
             self.start(floor, header.free, header.hwm);
             return Ok(());
         }
-        let regions = header
-            .marks
-            .iter()
-            .flat_map(|r| r * REGION..(r + 1) * REGION);
-        let images: BTreeMap<u32, Rc<Image>> = regions
-            .filter(|p| *p >= CATALOG)
-            .filter_map(|p| Some((p, self.disk.page(p)?.clone())))
-            .collect();
+        let images = self.seen(&header);
+        let late = self.find_late(&images, floor)?;
         let top = images
             .values()
             .map(|i| i.ver)
@@ -174,8 +172,14 @@ impl Engine {
         } else {
             self.decide(top, floor, &images)
         };
-        if state == top {
+        if late.is_some() && state < top && self.mutant.is_none() {
+            return bug("a page is late in a version that is taken back");
+        }
+        // `Double` cannot go on from here: its first handle moves the floor.
+        let moves_floor = late.is_some() && self.random.chance(20);
+        if state == top && !moves_floor {
             // The header stays as it is.
+            self.chain = late;
             let (free, hwm) = free_map(&header, &images, state);
             self.start(top, free, hwm);
             self.durable = 0;
@@ -191,6 +195,9 @@ impl Engine {
                     self.disk.write(Place::Page(*page), Block::Page(undone))?;
                 }
             }
+        }
+        if let Some(late) = late.filter(|_| !self.is(Mutant::LateForgotten)) {
+            self.home_in_recovery(&late, state, top)?;
         }
         if !self.is(Mutant::NoFlushOfUndone) {
             self.disk.flush()?;
@@ -268,6 +275,7 @@ impl Engine {
             from: state,
             base,
             record: None,
+            carries: None,
             id: self.id(),
         })
     }
@@ -277,6 +285,7 @@ impl Engine {
         if self.double {
             return Ok(());
         }
+        self.bring_home()?;
         self.disk.flush()?;
         self.found_flushed = true;
         self.flushed(true);
@@ -299,6 +308,7 @@ impl Engine {
             return Ok(());
         }
         self.flush_what_was_found()?;
+        self.bring_home()?;
         if self.durable != self.current {
             self.disk.flush()?;
             self.flushed(true);

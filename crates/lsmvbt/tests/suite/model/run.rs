@@ -10,6 +10,7 @@ pub struct Outcome {
     pub bugs: u64,
     pub crashes: u64,
     pub commits: u64,
+    pub late_commits: u64,
     pub first: String,
 }
 
@@ -55,6 +56,10 @@ struct Run {
     /// Whether the last of them is being committed.
     committing: bool,
     values: u64,
+    /// Whether most transactions change one row.
+    small: bool,
+    /// Whether commits may have late pages.
+    late: bool,
     shown: BTreeMap<u64, World>,
 }
 
@@ -69,6 +74,8 @@ impl Run {
             newest: None,
             committing: false,
             values: 0,
+            small: false,
+            late: !double && seed % 2 == 1,
             shown: BTreeMap::new(),
         }
     }
@@ -94,6 +101,7 @@ impl Run {
                 Err(Stop::Crash) => Some(()),
                 Err(Stop::Bug(what)) => return Err(what),
             };
+            sum.late_commits += std::mem::take(&mut engine.late_commits);
             if stop.is_some() {
                 sum.crashes += 1;
             }
@@ -165,6 +173,8 @@ impl Run {
 
     fn round(&mut self, engine: &mut Engine, sum: &mut Outcome) -> Step<()> {
         let flush = *self.random.pick(&[100, 100, 70, 20]);
+        engine.late = self.late && self.random.chance(80);
+        self.small = engine.late && self.random.chance(80);
         for _ in 0..1 + self.random.below(60) {
             self.between(engine)?;
             engine.begin()?;
@@ -188,6 +198,10 @@ impl Run {
                 self.committing = true;
                 if self.double && self.random.chance(12) {
                     engine.write_double()?;
+                    engine.rollback()?;
+                    self.candidates.pop();
+                } else if engine.late && self.random.chance(5) {
+                    engine.write_to_roll_back()?;
                     engine.rollback()?;
                     self.candidates.pop();
                 } else {
@@ -242,7 +256,8 @@ impl Run {
     /// The changes of one transaction.
     fn work(&mut self, engine: &mut Engine) -> Step<World> {
         let mut new = self.world.clone();
-        for _ in 0..*self.random.pick(&[1, 1, 1, 2, 3, 8, 20]) {
+        let most = if self.small && self.random.chance(90) { 3 } else { 7 };
+        for _ in 0..*self.random.pick(&[1, 1, 1, 2, 3, 8, 20][..most]) {
             let dice = self.random.below(100);
             let trees: Vec<u32> = new.keys().copied().collect();
             if trees.is_empty() || (dice < 4 && trees.len() < 3) {
@@ -268,7 +283,7 @@ impl Run {
             };
             if dice < 70 {
                 self.values += 1;
-                let chained = self.random.chance(20);
+                let chained = self.random.chance(if self.small { 2 } else { 20 });
                 engine.put(tree, key, self.values, chained)?;
                 map.insert(key, self.values);
             } else {

@@ -87,9 +87,10 @@ impl Engine {
     }
 
     /// The number that the next header reserves.
-    fn reserve(&self) -> u64 {
+    pub fn reserve(&self) -> u64 {
         match self.lost.len() >= MOST_LOST {
             true => 0,
+            false if self.late => self.version() + 4 * RESERVED,
             false => self.version() + RESERVED,
         }
     }
@@ -134,6 +135,7 @@ impl Engine {
                 from,
                 base,
                 record,
+                carries: None,
                 id,
             }),
             None => bug("a dirty page is gone"),
@@ -154,6 +156,7 @@ impl Engine {
             return Ok(());
         }
         let page = *self.random.pick(&pages);
+        self.bring_home()?;
         self.mark(&[page], false)?;
         let image = self.image(page, None)?;
         self.disk
@@ -171,6 +174,10 @@ impl Engine {
             self.txn = None;
             return Ok(());
         }
+        if flush && self.late && self.commit_late()? {
+            return Ok(());
+        }
+        self.bring_home()?;
         pages.sort_unstable();
         self.mark(&pages, flush)?;
         self.shuffle(&mut pages);
@@ -206,6 +213,8 @@ impl Engine {
         let Some(txn) = self.txn.take() else {
             return bug("no transaction");
         };
+        let is_late = |chain: &mut Chain| matches!(&chain.late, Some((p, _)) if !txn.dirty.contains_key(p));
+        self.chain = self.chain.take_if(is_late);
         self.current = txn.version;
         if self.is(Mutant::ReuseBeforeDurable) {
             self.free.extend(txn.freed);
