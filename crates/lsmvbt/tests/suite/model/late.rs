@@ -123,7 +123,7 @@ impl Engine {
         }
         // The first one of a chain writes over the record of another kind of commit (MV43).
         let may_move = chain.is_some() || self.is(Mutant::FloorAtBegin);
-        let moves_floor = may_move && self.lost.len() < MOST_LOST && self.random.chance(30);
+        let moves_floor = may_move && !self.is_strict() && self.random.chance(30);
         let (content, carries) = match writes == leaf {
             true => (content, None),
             false => (old, Some((leaf, content))),

@@ -6,6 +6,12 @@ use std::rc::Rc;
 use super::disk::{Block, Disk, Place};
 use super::*;
 
+/// What other handles know when a writer dies.
+pub struct Alive {
+    pub next: u64,
+    pub lost: Lost,
+}
+
 impl Engine {
     /// A disk with an empty database.
     pub fn make(disk: &mut Disk, double: bool) {
@@ -54,6 +60,7 @@ impl Engine {
         mutant: Option<Mutant>,
         random: Random,
         ids: u64,
+        alive: Option<Alive>,
     ) -> Result<Engine, Box<(Disk, Random, u64, Stop)>> {
         let mut engine = Engine {
             disk,
@@ -84,7 +91,7 @@ impl Engine {
         let opened = if double {
             engine.recover_double()
         } else {
-            engine.recover()
+            engine.recover(alive)
         };
         match opened.and_then(|()| engine.check_free()) {
             Ok(()) => {
@@ -151,7 +158,7 @@ impl Engine {
         }
     }
 
-    fn recover(&mut self) -> Step<()> {
+    fn recover(&mut self, alive: Option<Alive>) -> Step<()> {
         let header = self.header();
         let floor = header.floor;
         self.lost = header.lost.clone();
@@ -184,7 +191,14 @@ impl Engine {
             self.start(top, free, hwm);
             self.durable = 0;
             self.marks = header.marks;
-            self.lose(top, header.reserved);
+            match alive {
+                // The power is on, so nothing is lost.
+                Some(alive) => {
+                    self.next = self.next.max(alive.next);
+                    self.lost = alive.lost;
+                }
+                None => self.lose(top, header.reserved),
+            }
             return Ok(());
         }
         self.flush_what_was_found()?;
@@ -278,6 +292,13 @@ impl Engine {
             carries: None,
             id: self.id(),
         })
+    }
+
+    /// Another handle writes next. It does not know what is durable.
+    pub fn turn(&mut self) {
+        self.found_flushed = false;
+        self.durable = 0;
+        self.carrier = 0;
     }
 
     /// Leaves a clean header.

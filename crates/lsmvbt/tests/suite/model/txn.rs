@@ -50,7 +50,7 @@ impl Engine {
     fn mark(&mut self, pages: &[u32], with_them: bool) -> Step<()> {
         let need: BTreeSet<u32> = pages.iter().map(|p| p / REGION).collect();
         let (version, header) = (self.version(), self.header());
-        let strict = self.lost.len() >= MOST_LOST;
+        let strict = self.is_strict();
         let flushed_first = strict && header.reserved == 0 && !self.marks.is_empty();
         let reserved =
             version <= header.reserved || flushed_first || self.is(Mutant::BeyondReserved);
@@ -86,9 +86,14 @@ impl Engine {
         Ok(())
     }
 
+    /// Whether no more ranges of lost versions may come.
+    pub fn is_strict(&self) -> bool {
+        self.lost.len() >= if self.late { 3 * MOST_LOST } else { MOST_LOST }
+    }
+
     /// The number that the next header reserves.
     pub fn reserve(&self) -> u64 {
-        match self.lost.len() >= MOST_LOST {
+        match self.is_strict() {
             true => 0,
             false if self.late => self.version() + 4 * RESERVED,
             false => self.version() + RESERVED,
@@ -213,7 +218,8 @@ impl Engine {
         let Some(txn) = self.txn.take() else {
             return bug("no transaction");
         };
-        let is_late = |chain: &mut Chain| matches!(&chain.late, Some((p, _)) if !txn.dirty.contains_key(p));
+        let is_late =
+            |chain: &mut Chain| matches!(&chain.late, Some((p, _)) if !txn.dirty.contains_key(p));
         self.chain = self.chain.take_if(is_late);
         self.current = txn.version;
         if self.is(Mutant::ReuseBeforeDurable) {
