@@ -1,7 +1,7 @@
 //! Late pages: a commit that changes one leaf writes another page, which carries its change.
 //!
-//! A change is the whole new content of the leaf here. The page that a commit writes is the late page of
-//! the commit before, or begins a chain: then it is the page that the newest commit has written.
+//! A change is the whole new content of the leaf here. A commit writes the late page of the commit before.
+//! The first one of a chain writes the page that the newest commit has written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use std::rc::Rc;
 use super::disk::{Block, Place};
 use super::*;
 
-/// What the newest commits have left: `None` in the engine if it was another kind of commit.
+/// The newest commits, if they are such ones.
 #[derive(Clone)]
 pub struct Chain {
     /// The page that the newest commit has written, and its version.
@@ -31,8 +31,8 @@ struct Plan {
     moves_floor: bool,
 }
 
-/// What recovery sees: the marked regions, and all to which changes lead. Only pages that are newer than
-/// the floor carry any.
+/// The pages that recovery reads: of the marked regions, and those to which changes lead. Only pages that
+/// are newer than the floor carry any.
 pub type Seen = BTreeMap<u32, Rc<Image>>;
 
 impl Engine {
@@ -214,16 +214,22 @@ impl Engine {
 
     /// Writes a transaction, and leaves it to be rolled back. The page that was late is home by that.
     pub fn write_to_roll_back(&mut self) -> Step<()> {
-        if let Some(chain) = self.write_late()? {
-            self.txn()?.spilled.insert(chain.carrier);
-            self.chain = None;
+        let Some(chain) = self.write_late()? else {
+            return Ok(());
+        };
+        let was_late = self.late_page(chain.carrier).is_some();
+        if was_late && self.random.chance(50) {
+            // As where a disk is full: the page is written once more, as the base has left it.
+            return self.bring_home();
         }
+        self.txn()?.spilled.insert(chain.carrier);
+        self.chain = None;
         Ok(())
     }
 
     // ---- recovery
 
-    /// What recovery reads.
+    /// Reads the marked regions, and follows the changes.
     pub fn seen(&self, header: &Header) -> Seen {
         let of_region = |r: &u32| r * REGION..(r + 1) * REGION;
         let mut todo: Vec<u32> = header.marks.iter().flat_map(of_region).collect();

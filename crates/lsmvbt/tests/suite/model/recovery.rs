@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::disk::{Block, Disk, Place};
 use super::*;
 
-/// What other handles know when a writer dies.
+/// The knowledge of other handles when a writer dies.
 pub struct Alive {
     pub next: u64,
     pub lost: Lost,
