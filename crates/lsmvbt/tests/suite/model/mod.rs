@@ -6,6 +6,7 @@
 //! `docs/lsmvbt.md` names the mutant next to each rule, and gives the rule the label that stands here.
 
 mod disk;
+mod late;
 mod recovery;
 mod rounds;
 mod run;
@@ -16,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
 use disk::Disk;
+use late::Chain;
 
 use crate::random::Random;
 
@@ -105,6 +107,22 @@ pub enum Mutant {
     SlotStaysUnsettled,
     /// MV36: Double: after rounds, only the new pages of the last slot are in marked regions.
     LastUnmarked,
+    /// MV37: A change may be in a page that recovery does not reach.
+    CarrierUnreached,
+    /// MV38: A late page stays late when other pages are written.
+    StaysLate,
+    /// MV39: A page that comes home is not flushed before others are written.
+    HomeUnflushed,
+    /// MV40: Recovery writes its header without bringing the late page home.
+    LateForgotten,
+    /// MV41: The floor moves to the version of the carrier.
+    FloorAboveCarrier,
+    /// MV42: A page that comes home names the carrier's base, and not its version, as durable.
+    HomeOfOldBase,
+    /// MV43: The floor moves with the first late commit, over the record of another kind of commit.
+    FloorAtBegin,
+    /// MV44: A change counts where the page in place is not older.
+    OldChange,
 }
 
 /// The reason why a run stops.
@@ -211,6 +229,8 @@ struct Image {
     from: u64,
     base: u64,
     record: Option<Vec<(u32, u64)>>,
+    /// The change of another page, which is late while it is older than this one.
+    carries: Option<Rc<(u32, Page)>>,
     id: u64,
 }
 
@@ -285,6 +305,11 @@ struct Engine {
     /// The state found by the open has been flushed, or needs no flush.
     found_flushed: bool,
     lost: Lost,
+    /// The commits with a late page that are the newest ones.
+    chain: Option<Chain>,
+    /// Whether commits may have late pages.
+    late: bool,
+    late_commits: u64,
 }
 
 impl Engine {
@@ -309,6 +334,9 @@ impl Engine {
     fn page(&self, page: u32) -> Step<Page> {
         if let Some(p) = self.txn.as_ref().and_then(|t| t.dirty.get(&page)) {
             return Ok(p.clone());
+        }
+        if let Some(late) = self.late_page(page) {
+            return Ok(late.clone());
         }
         match self.disk.page(page) {
             Some(image) => Ok(self.without_lost(image)),
@@ -494,6 +522,14 @@ fn every_rule_is_needed() {
         Mutant::RecordInTheMiddle,
         Mutant::RecordSpilled,
         Mutant::AnyLaterPage,
+        Mutant::CarrierUnreached,
+        Mutant::StaysLate,
+        Mutant::HomeUnflushed,
+        Mutant::LateForgotten,
+        Mutant::FloorAboveCarrier,
+        Mutant::HomeOfOldBase,
+        Mutant::FloorAtBegin,
+        Mutant::OldChange,
     ];
     let double = [
         Mutant::NoUndo,

@@ -6,6 +6,12 @@ use std::rc::Rc;
 use super::disk::{Block, Disk, Place};
 use super::*;
 
+/// The knowledge of other handles when a writer dies.
+pub struct Alive {
+    pub next: u64,
+    pub lost: Lost,
+}
+
 impl Engine {
     /// A disk with an empty database.
     pub fn make(disk: &mut Disk, double: bool) {
@@ -22,6 +28,7 @@ impl Engine {
             from: 1,
             base: 1,
             record: None,
+            carries: None,
             id: 0,
         });
         disk.put(Place::Page(CATALOG), Block::Page(image.clone()));
@@ -53,6 +60,7 @@ impl Engine {
         mutant: Option<Mutant>,
         random: Random,
         ids: u64,
+        alive: Option<Alive>,
     ) -> Result<Engine, Box<(Disk, Random, u64, Stop)>> {
         let mut engine = Engine {
             disk,
@@ -76,11 +84,14 @@ impl Engine {
             txn: None,
             found_flushed: false,
             lost: Lost::new(),
+            chain: None,
+            late: false,
+            late_commits: 0,
         };
         let opened = if double {
             engine.recover_double()
         } else {
-            engine.recover()
+            engine.recover(alive)
         };
         match opened.and_then(|()| engine.check_free()) {
             Ok(()) => {
@@ -147,7 +158,7 @@ impl Engine {
         }
     }
 
-    fn recover(&mut self) -> Step<()> {
+    fn recover(&mut self, alive: Option<Alive>) -> Step<()> {
         let header = self.header();
         let floor = header.floor;
         self.lost = header.lost.clone();
@@ -155,14 +166,8 @@ impl Engine {
             self.start(floor, header.free, header.hwm);
             return Ok(());
         }
-        let regions = header
-            .marks
-            .iter()
-            .flat_map(|r| r * REGION..(r + 1) * REGION);
-        let images: BTreeMap<u32, Rc<Image>> = regions
-            .filter(|p| *p >= CATALOG)
-            .filter_map(|p| Some((p, self.disk.page(p)?.clone())))
-            .collect();
+        let images = self.seen(&header);
+        let late = self.find_late(&images, floor)?;
         let top = images
             .values()
             .map(|i| i.ver)
@@ -174,13 +179,26 @@ impl Engine {
         } else {
             self.decide(top, floor, &images)
         };
-        if state == top {
+        if late.is_some() && state < top && self.mutant.is_none() {
+            return bug("a page is late in a version that is taken back");
+        }
+        // `Double` cannot go on from here: its first handle moves the floor.
+        let moves_floor = late.is_some() && self.random.chance(20);
+        if state == top && !moves_floor {
             // The header stays as it is.
+            self.chain = late;
             let (free, hwm) = free_map(&header, &images, state);
             self.start(top, free, hwm);
             self.durable = 0;
             self.marks = header.marks;
-            self.lose(top, header.reserved);
+            match alive {
+                // The power is on, so nothing is lost.
+                Some(alive) => {
+                    self.next = self.next.max(alive.next);
+                    self.lost = alive.lost;
+                }
+                None => self.lose(top, header.reserved),
+            }
             return Ok(());
         }
         self.flush_what_was_found()?;
@@ -191,6 +209,9 @@ impl Engine {
                     self.disk.write(Place::Page(*page), Block::Page(undone))?;
                 }
             }
+        }
+        if let Some(late) = late.filter(|_| !self.is(Mutant::LateForgotten)) {
+            self.home_in_recovery(&late, state, top)?;
         }
         if !self.is(Mutant::NoFlushOfUndone) {
             self.disk.flush()?;
@@ -268,8 +289,16 @@ impl Engine {
             from: state,
             base,
             record: None,
+            carries: None,
             id: self.id(),
         })
+    }
+
+    /// Another handle writes next. It does not know what is durable.
+    pub fn turn(&mut self) {
+        self.found_flushed = false;
+        self.durable = 0;
+        self.carrier = 0;
     }
 
     /// Leaves a clean header.
@@ -277,6 +306,7 @@ impl Engine {
         if self.double {
             return Ok(());
         }
+        self.bring_home()?;
         self.disk.flush()?;
         self.found_flushed = true;
         self.flushed(true);
@@ -299,6 +329,7 @@ impl Engine {
             return Ok(());
         }
         self.flush_what_was_found()?;
+        self.bring_home()?;
         if self.durable != self.current {
             self.disk.flush()?;
             self.flushed(true);

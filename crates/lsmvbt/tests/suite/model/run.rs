@@ -1,5 +1,6 @@
 //! Random runs of the model.
 
+use super::recovery::Alive;
 use super::*;
 use crate::random::number;
 
@@ -10,6 +11,7 @@ pub struct Outcome {
     pub bugs: u64,
     pub crashes: u64,
     pub commits: u64,
+    pub late_commits: u64,
     pub first: String,
 }
 
@@ -55,6 +57,10 @@ struct Run {
     /// Whether the last of them is being committed.
     committing: bool,
     values: u64,
+    /// Whether most transactions change one row.
+    small: bool,
+    /// Whether commits may have late pages.
+    late: bool,
     shown: BTreeMap<u64, World>,
 }
 
@@ -69,6 +75,8 @@ impl Run {
             newest: None,
             committing: false,
             values: 0,
+            small: false,
+            late: !double && seed % 2 == 1,
             shown: BTreeMap::new(),
         }
     }
@@ -78,7 +86,7 @@ impl Run {
         disk.tears = self.double;
         Engine::make(&mut disk, self.double);
         let random = Random::new(self.random.next());
-        let mut engine = self.open(disk, random, 1).map_err(|e| match e.3 {
+        let mut engine = self.open(disk, random, 1, None).map_err(|e| match e.3 {
             Stop::Bug(what) => what,
             Stop::Crash => "a crash without a fuse".into(),
         })?;
@@ -94,6 +102,7 @@ impl Run {
                 Err(Stop::Crash) => Some(()),
                 Err(Stop::Bug(what)) => return Err(what),
             };
+            sum.late_commits += std::mem::take(&mut engine.late_commits);
             if stop.is_some() {
                 sum.crashes += 1;
             }
@@ -107,22 +116,28 @@ impl Run {
         disk: Disk,
         random: Random,
         ids: u64,
+        alive: Option<Alive>,
     ) -> Result<Engine, Box<(Disk, Random, u64, Stop)>> {
-        Engine::open(disk, self.double, self.mutant, random, ids)
+        Engine::open(disk, self.double, self.mutant, random, ids, alive)
     }
 
     /// Opens again, after a crash with more crashes on the way.
     fn again(&mut self, engine: Engine, crashed: bool) -> Result<Engine, String> {
+        let mut alive = (self.late && crashed && self.random.chance(50)).then(|| Alive {
+            next: engine.next,
+            lost: engine.lost,
+        });
         let (mut disk, mut random, mut ids) = (engine.disk, engine.random, engine.ids);
         self.newest = Some(1 + usize::from(std::mem::take(&mut self.committing)));
         if crashed && !self.random.chance(40) {
             self.newest = None;
+            alive = None;
             disk.power_cut(&mut self.random);
         }
         for attempt in 0.. {
             let fuse = crashed && attempt < 4 && self.random.chance(50);
             disk.fuse = fuse.then(|| 1 + self.random.below(25));
-            match self.open(disk, random, ids) {
+            match self.open(disk, random, ids, alive.take()) {
                 Ok(mut engine) => {
                     engine.disk.fuse = None;
                     return self.accept(engine).map_err(|e| match e {
@@ -165,6 +180,8 @@ impl Run {
 
     fn round(&mut self, engine: &mut Engine, sum: &mut Outcome) -> Step<()> {
         let flush = *self.random.pick(&[100, 100, 70, 20]);
+        engine.late = self.late && self.random.chance(80);
+        self.small = engine.late && self.random.chance(80);
         for _ in 0..1 + self.random.below(60) {
             self.between(engine)?;
             engine.begin()?;
@@ -190,6 +207,10 @@ impl Run {
                     engine.write_double()?;
                     engine.rollback()?;
                     self.candidates.pop();
+                } else if engine.late && self.random.chance(5) {
+                    engine.write_to_roll_back()?;
+                    engine.rollback()?;
+                    self.candidates.pop();
                 } else {
                     engine.commit(flush)?;
                     self.world = new;
@@ -211,7 +232,7 @@ impl Run {
 
     /// Snapshots, sweeps, closings between transactions.
     fn between(&mut self, engine: &mut Engine) -> Step<()> {
-        if self.random.chance(15) {
+        if self.random.chance(if self.small { 4 } else { 15 }) {
             self.values += 1;
             engine.snapshots.insert(self.values, engine.current);
             self.shown.insert(self.values, self.world.clone());
@@ -227,8 +248,11 @@ impl Run {
                 engine.snapshots.remove(&id);
             }
         }
-        if self.random.chance(12) {
+        if self.random.chance(if self.small { 3 } else { 12 }) {
             engine.unmark()?;
+        }
+        if engine.late && self.random.chance(8) {
+            engine.turn();
         }
         if engine.snapshots.is_empty() && self.random.chance(3) {
             engine.sweep()?;
@@ -242,7 +266,12 @@ impl Run {
     /// The changes of one transaction.
     fn work(&mut self, engine: &mut Engine) -> Step<World> {
         let mut new = self.world.clone();
-        for _ in 0..*self.random.pick(&[1, 1, 1, 2, 3, 8, 20]) {
+        let most = if self.small && self.random.chance(90) {
+            3
+        } else {
+            7
+        };
+        for _ in 0..*self.random.pick(&[1, 1, 1, 2, 3, 8, 20][..most]) {
             let dice = self.random.below(100);
             let trees: Vec<u32> = new.keys().copied().collect();
             if trees.is_empty() || (dice < 4 && trees.len() < 3) {
@@ -261,14 +290,17 @@ impl Run {
             let Some(map) = new.get_mut(&tree) else {
                 continue;
             };
-            let key = if self.random.chance(70) {
+            let known: Vec<i64> = map.keys().copied().collect();
+            let key = if self.small && !known.is_empty() && self.random.chance(80) {
+                *self.random.pick(&known)
+            } else if self.random.chance(70) {
                 self.random.below(40) as i64
             } else {
                 map.last_key_value().map_or(0, |e| *e.0) + 1
             };
-            if dice < 70 {
+            if dice < if self.small { 85 } else { 70 } {
                 self.values += 1;
-                let chained = self.random.chance(20);
+                let chained = self.random.chance(if self.small { 2 } else { 20 });
                 engine.put(tree, key, self.values, chained)?;
                 map.insert(key, self.values);
             } else {

@@ -50,7 +50,7 @@ impl Engine {
     fn mark(&mut self, pages: &[u32], with_them: bool) -> Step<()> {
         let need: BTreeSet<u32> = pages.iter().map(|p| p / REGION).collect();
         let (version, header) = (self.version(), self.header());
-        let strict = self.lost.len() >= MOST_LOST;
+        let strict = self.is_strict();
         let flushed_first = strict && header.reserved == 0 && !self.marks.is_empty();
         let reserved =
             version <= header.reserved || flushed_first || self.is(Mutant::BeyondReserved);
@@ -86,10 +86,16 @@ impl Engine {
         Ok(())
     }
 
+    /// Whether no more ranges of lost versions may come.
+    pub fn is_strict(&self) -> bool {
+        self.lost.len() >= if self.late { 3 * MOST_LOST } else { MOST_LOST }
+    }
+
     /// The number that the next header reserves.
-    fn reserve(&self) -> u64 {
-        match self.lost.len() >= MOST_LOST {
+    pub fn reserve(&self) -> u64 {
+        match self.is_strict() {
             true => 0,
+            false if self.late => self.version() + 4 * RESERVED,
             false => self.version() + RESERVED,
         }
     }
@@ -134,6 +140,7 @@ impl Engine {
                 from,
                 base,
                 record,
+                carries: None,
                 id,
             }),
             None => bug("a dirty page is gone"),
@@ -154,6 +161,7 @@ impl Engine {
             return Ok(());
         }
         let page = *self.random.pick(&pages);
+        self.bring_home()?;
         self.mark(&[page], false)?;
         let image = self.image(page, None)?;
         self.disk
@@ -171,6 +179,10 @@ impl Engine {
             self.txn = None;
             return Ok(());
         }
+        if flush && self.late && self.commit_late()? {
+            return Ok(());
+        }
+        self.bring_home()?;
         pages.sort_unstable();
         self.mark(&pages, flush)?;
         self.shuffle(&mut pages);
@@ -206,6 +218,9 @@ impl Engine {
         let Some(txn) = self.txn.take() else {
             return bug("no transaction");
         };
+        let is_late =
+            |chain: &mut Chain| matches!(&chain.late, Some((p, _)) if !txn.dirty.contains_key(p));
+        self.chain = self.chain.take_if(is_late);
         self.current = txn.version;
         if self.is(Mutant::ReuseBeforeDurable) {
             self.free.extend(txn.freed);
