@@ -8,7 +8,7 @@
 //!
 //! Recovery reads the marked regions, and follows each change to the page that it is for. One page is late at
 //! most. [`crate::shared::LATE`] names it for all that read it from the file. `docs/lsmvbt.md` has the rules
-//! MV37 to MV41, and why they are enough.
+//! MV37 to MV44, and the reasons.
 
 use std::sync::Arc;
 
@@ -155,7 +155,7 @@ impl Core {
             what,
         };
         match change::change_of(&image) {
-            Some(_) if node.ver >= version => Ok(node),
+            Some(_) if node.ver >= version => Ok(node), // MV44
             Some(change) if change::late_page_of(&image) == late.page => node
                 .changed_by(change, version, page::u64_at(&image[..], 40))
                 .ok_or(damaged(
@@ -181,7 +181,7 @@ impl Core {
             self.now_durable(version)?;
         }
         // Changes may have led over this page to the record of this version, and end here now. So it says
-        // that the version is durable.
+        // that the version is durable (MV42).
         let stamp = Stamp {
             ver: version,
             from: version,
@@ -257,6 +257,7 @@ impl Core {
         let Some((page, node)) = only_leaf(txn).map(|(page, node)| (page, node.clone())) else {
             return Ok(None);
         };
+        // Recovery reaches the page that is written (MV37).
         let is_on = late.is_some() || is_newest && chain.followed_from == Some(header);
         let may_begin = is_newest
             && chain.commits >= chain.run_up(self.options.late_after)
