@@ -1,8 +1,8 @@
 //! Real processes on a real file, killed with SIGKILL.
 //!
 //! The test starts itself again as workers. Each writer commits numbered rows under one common
-//! counter, and notes the acknowledged ones in its own file. Readers verify whole snapshots all the
-//! time.
+//! counter, and notes the acknowledged ones in its own file. Between them it changes single rows of its
+//! own, so that pages are late. Readers verify whole snapshots all the time.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -10,18 +10,30 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use lsmvbt::{Caching, Db, DirectFile, Durability, Error, Torn, TreeId, TreeKind, Version};
+use lsmvbt::{
+    Caching, Db, DirectFile, Durability, Error, Options, Torn, TreeId, TreeKind, Version,
+};
 
 use crate::drive::options;
 use crate::random::{Random, number};
 
 const TABLE: TreeId = TreeId(1);
 const INDEX: TreeId = TreeId(2);
+/// Rows that are changed one by one, each writer its own.
+const SINGLE: TreeId = TreeId(3);
 const KEPT: i64 = 200;
+const WRITERS: i64 = 4;
+/// Rows of a writer in `SINGLE`, some twelve in a leaf.
+const OWN: i64 = 120;
 
 fn open(dir: &Path) -> Result<Db, Error> {
     let storage = DirectFile::open(&dir.join("db"), Caching::Direct).expect("opening the file");
-    Db::open(Box::new(storage), options(Torn::Trust))
+    let options = Options {
+        recovery_pages: 64,
+        late_after: 1,
+        ..options(Torn::Trust)
+    };
+    Db::open(Box::new(storage), options)
 }
 
 fn patiently<T>(mut work: impl FnMut() -> Result<T, Error>) -> T {
@@ -38,6 +50,35 @@ fn value(n: i64, writer: u32) -> Vec<u8> {
     let mut value = writer.to_le_bytes().to_vec();
     value.resize(20 + (n % 90) as usize, n as u8);
     value
+}
+
+/// The row that change `k` of a writer changes.
+fn row_of(k: i64, writer: i64) -> i64 {
+    writer * OWN + k * 77 % OWN
+}
+
+/// The changes of single rows that a writer has made in this version, after verifying that they are all
+/// there: `k` is the newest if each row has the last change up to it that was its own.
+fn verify_single(db: &mut Db, view: Version, writer: i64) -> Result<i64, Error> {
+    let mut found = Vec::new();
+    for row in writer * OWN..(writer + 1) * OWN {
+        let value = db.get_integer(view, SINGLE, row)?.expect("a row");
+        found.push(i64::from_le_bytes(value[..8].try_into().expect("a number")));
+    }
+    let newest = found.iter().copied().max().unwrap_or(0);
+    let mut expected = vec![0; OWN as usize];
+    for k in (newest - 2 * OWN).max(1)..=newest {
+        expected[(row_of(k, writer) - writer * OWN) as usize] = k;
+    }
+    assert_eq!(found, expected, "writer {writer}");
+    Ok(newest)
+}
+
+fn change_single(db: &mut Db, k: i64, writer: i64) {
+    let mut value = k.to_le_bytes().to_vec();
+    value.resize(300, k as u8);
+    let row = row_of(k, writer);
+    db.put_integer(SINGLE, row, &value).expect("a change");
 }
 
 /// The counter of a version, after verifying all of it.
@@ -73,17 +114,35 @@ fn write(dir: &Path, id: u32) {
         .append(true)
         .open(dir.join(format!("ledger-{id}")))
         .unwrap();
+    let mut singles = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(dir.join(format!("single-{id}")))
+        .unwrap();
     let mut db = patiently(|| open(dir));
+    let view = patiently(|| db.snapshot());
+    let mut k = verify_single(&mut db, view.version(), i64::from(id)).unwrap();
+    drop(view);
     loop {
+        for _ in 0..k % 23 {
+            patiently(|| db.begin_write());
+            k += 1;
+            change_single(&mut db, k, i64::from(id));
+            db.commit(Durability::Flush).unwrap();
+            singles.write_all(format!("{k}\n").as_bytes()).unwrap();
+        }
         let view = patiently(|| db.begin_write());
         let n = i64::from(db.meta(view, 0).unwrap()) + 1;
         one(&mut db, n, id);
+        k += 1;
+        change_single(&mut db, k, i64::from(id));
         // Now and then it rolls back, and does the same again.
         if n % 17 == 0 && db.stats().commits % 3 == 0 {
             db.rollback().unwrap();
             let view = patiently(|| db.begin_write());
             let n = i64::from(db.meta(view, 0).unwrap()) + 1;
             one(&mut db, n, id);
+            change_single(&mut db, k, i64::from(id));
             db.commit(Durability::Flush).unwrap();
             ledger.write_all(format!("{n}\n").as_bytes()).unwrap();
             continue;
@@ -112,6 +171,9 @@ fn read(dir: &Path) {
         let newest = verify(&mut db, view.version()).unwrap();
         assert!(newest >= last, "the newest version went back");
         last = newest;
+        for writer in 0..WRITERS {
+            verify_single(&mut db, view.version(), writer).unwrap();
+        }
     }
 }
 
@@ -145,8 +207,8 @@ fn spawn(dir: &Path, role: &str) -> Child {
         .unwrap()
 }
 
-fn acknowledged(dir: &Path, id: u32) -> Vec<i64> {
-    let text = std::fs::read_to_string(dir.join(format!("ledger-{id}"))).unwrap_or_default();
+fn acknowledged(dir: &Path, ledger: &str, id: u32) -> Vec<i64> {
+    let text = std::fs::read_to_string(dir.join(format!("{ledger}-{id}"))).unwrap_or_default();
     // The last line may have been cut by the kill.
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     whole.lines().filter_map(|l| l.parse().ok()).collect()
@@ -163,6 +225,10 @@ fn killed_processes_lose_nothing_and_disturb_nobody() {
     db.begin_write().unwrap();
     assert_eq!(db.create_tree(TreeKind::Integer).unwrap(), TABLE);
     assert_eq!(db.create_tree(TreeKind::Bytes).unwrap(), INDEX);
+    assert_eq!(db.create_tree(TreeKind::Integer).unwrap(), SINGLE);
+    for row in 0..WRITERS * OWN {
+        db.put_integer(SINGLE, row, &[0; 300]).unwrap();
+    }
     db.commit(Durability::Flush).unwrap();
     db.close().unwrap();
 
@@ -201,9 +267,16 @@ fn killed_processes_lose_nothing_and_disturb_nobody() {
     let took = begun.elapsed();
     let view = db.snapshot().unwrap();
     let newest = verify(&mut db, view.version()).unwrap();
-    let mut sum = 0;
+    let (mut sum, mut singles) = (0, 0);
     for id in 0..4 {
-        for n in acknowledged(dir, id) {
+        let single = verify_single(&mut db, view.version(), i64::from(id)).unwrap();
+        let last = acknowledged(dir, "single", id).last().copied().unwrap_or(0);
+        assert!(
+            single >= last,
+            "seed {seed}: change {last} of writer {id} is lost"
+        );
+        singles += last;
+        for n in acknowledged(dir, "ledger", id) {
             assert!(
                 n <= newest,
                 "seed {seed}: commit {n} of writer {id} is lost, {newest} is the newest"
@@ -217,6 +290,8 @@ fn killed_processes_lose_nothing_and_disturb_nobody() {
     }
     let findings = db.check().unwrap();
     assert!(findings.is_empty(), "{findings:?}");
-    println!("{kills} kills, {sum} acknowledged commits of {newest}, recovered in {took:?}");
-    assert!(sum > 0);
+    println!(
+        "{kills} kills, {sum} acknowledged commits of {newest}, {singles} of single rows, recovered in {took:?}"
+    );
+    assert!(sum > 0 && singles > 0);
 }
