@@ -3,7 +3,7 @@
 //! | offset | bytes | what |
 //! | --- | --- | --- |
 //! | 0 | 16 | `LSMVBT format 7` and a zero byte |
-//! | 16 | 4 | format version: 6 |
+//! | 16 | 4 | format version: 7 |
 //! | 20 | 4 | page size: 4,096 |
 //! | 24 | 8 | salt: random, in every page |
 //! | 32 | 8 | `seq`: one more with every header written; odd ones stand in page 0 |

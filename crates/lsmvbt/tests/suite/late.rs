@@ -12,7 +12,7 @@ use crate::marks::{TREE, commit, made};
 use crate::random::{Random, Seed, seeds};
 
 /// Options with which each commit that may leaves its page late, also in a small file.
-fn at_once() -> Options {
+pub fn at_once() -> Options {
     Options {
         recovery_pages: 64,
         late_after: 0,
@@ -20,18 +20,18 @@ fn at_once() -> Options {
     }
 }
 
-fn open(file: &MemoryFile, options: Options) -> Db {
+pub fn open(file: &MemoryFile, options: Options) -> Db {
     Db::open(file.storage(), options).expect("opened")
 }
 
-fn value(db: &mut Db, key: i64) -> u8 {
+pub fn value(db: &mut Db, key: i64) -> u8 {
     let view = db.snapshot().expect("a snapshot");
     let value = db.get_integer(view.version(), TREE, key).expect("read");
     value.map_or(0, |value| value[0])
 }
 
 /// Keys of rows in different leaves.
-fn far(keys: i64, count: i64) -> Vec<i64> {
+pub fn far(keys: i64, count: i64) -> Vec<i64> {
     (1..=count)
         .map(|i| i * keys / (count + 1) / 4 * 4 + 1)
         .collect()
@@ -67,6 +67,48 @@ fn a_random_commit_writes_one_page_whatever_the_size() {
         assert!(flushes <= 1050, "{flushes}");
         assert!(read <= 40, "{read}");
         assert_eq!(db.check().expect("checked"), Vec::<String>::new());
+    }
+}
+
+/// A commit of two leaves after each few of one: what they would save is not worth the flush with which
+/// they end.
+#[test]
+fn commits_that_change_more_do_not_pay_for_late_pages() {
+    for single in [12, 24] {
+        let count = |late_after| {
+            let (file, keys) = made(2, Torn::Trust);
+            let mut db = open(
+                &file,
+                Options {
+                    late_after,
+                    ..options(Torn::Trust)
+                },
+            );
+            let mut dice = Random::new(5);
+            let mut key = || dice.below(keys as u64 / 4) as i64 * 4 + 1;
+            for _ in 0..1300 / (single + 1) {
+                for _ in 0..single {
+                    commit(&mut db, key(), &[2; 500]);
+                }
+                db.begin_write().expect("begun");
+                for key in [key(), key()] {
+                    db.put_integer(TREE, key, &[3; 500]).expect("put");
+                }
+                db.commit(Durability::Flush).expect("committed");
+            }
+            db.stats()
+        };
+        let (with, without) = (count(8), count(u32::MAX));
+        println!(
+            "{single}: {} flushes, {} and {} of the header; without {}, {} and {}",
+            with.flushes,
+            with.pages_written,
+            with.header_pages_written,
+            without.flushes,
+            without.pages_written,
+            without.header_pages_written
+        );
+        assert!(with.flushes * 100 <= without.flushes * 102);
     }
 }
 

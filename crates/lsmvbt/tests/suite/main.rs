@@ -22,7 +22,7 @@ mod kept;
 mod kills;
 mod labels;
 mod late;
-mod latehunt;
+mod late_handles;
 mod leaks;
 mod map;
 mod marks;

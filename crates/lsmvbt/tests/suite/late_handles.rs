@@ -2,37 +2,12 @@
 
 use lsmvbt::{Db, Durability, Error, MemoryFile, Options, PowerCut, Torn, TreeKind};
 
-use crate::drive::{Model, Seen, options, read_all, small_transaction, transaction};
+use crate::drive::{Model, Seen, read_all, small_transaction, transaction};
 use crate::headers::at_every_step;
 use crate::hooks::Hook;
+use crate::late::{at_once, far, open, value};
 use crate::marks::{TREE, commit, made};
 use crate::random::{Random, Seed, seeds};
-
-/// Options with which each commit that may leaves its page late, also in a small file.
-fn at_once() -> Options {
-    Options {
-        recovery_pages: 64,
-        late_after: 0,
-        ..options(Torn::Trust)
-    }
-}
-
-fn open(file: &MemoryFile, options: Options) -> Db {
-    Db::open(file.storage(), options).expect("opened")
-}
-
-fn value(db: &mut Db, key: i64) -> u8 {
-    let view = db.snapshot().expect("a snapshot");
-    let value = db.get_integer(view.version(), TREE, key).expect("read");
-    value.map_or(0, |value| value[0])
-}
-
-/// Keys of rows in different leaves.
-fn far(keys: i64, count: i64) -> Vec<i64> {
-    (1..=count)
-        .map(|i| i * keys / (count + 1) / 4 * 4 + 1)
-        .collect()
-}
 
 fn commit_all(db: &mut Db, keys: &[i64], value: u8) -> lsmvbt::Result<()> {
     db.begin_write()?;
@@ -144,49 +119,6 @@ fn a_page_that_a_failed_flush_has_brought_home_is_written_again() {
         let mut db = open(&file, at_once());
         assert_eq!(value(&mut db, rows[1]), 3, "{dies}");
         assert_eq!(value(&mut db, rows[0]), 5);
-    }
-}
-
-/// Flushes and pages of commits of a row each, with a history: dead rows stay.
-fn cost(late_after: u32, history: u64, size: usize) -> (u64, u64, u64) {
-    let (file, keys) = made(16, Torn::Trust);
-    let options = Options {
-        late_after,
-        recovery_pages: 1024,
-        ..options(Torn::Trust)
-    };
-    let mut db = open(&file, options);
-    db.set_history(history).expect("set");
-    let mut dice = Random::new(7);
-    let mut key = || dice.below(keys as u64 / 4) as i64 * 4 + 1;
-    for _ in 0..2000 {
-        commit(&mut db, key(), &vec![2; size]);
-    }
-    let before = db.stats();
-    for _ in 0..1000 {
-        commit(&mut db, key(), &vec![3; size]);
-    }
-    let after = db.stats();
-    println!(
-        "history {history} size {size} late_after {late_after}: {} late, {} splits",
-        after.late_commits - before.late_commits,
-        after.lazy_splits - before.lazy_splits
-    );
-    (
-        after.flushes - before.flushes,
-        after.pages_written - before.pages_written,
-        after.header_pages_written - before.header_pages_written,
-    )
-}
-
-#[test]
-fn commits_whose_pages_have_no_room_do_not_flush_much_more() {
-    for history in [0, 100_000] {
-        for size in [500, 700, 1000] {
-            let with = cost(8, history, size);
-            let without = cost(u32::MAX, history, size);
-            println!("{history} {size}: {with:?} instead of {without:?}");
-        }
     }
 }
 
