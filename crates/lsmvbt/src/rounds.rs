@@ -179,7 +179,9 @@ impl Core {
             };
         }
         for (page, _) in images {
-            if let Some(node) = self.txn()?.dirty.remove(page) {
+            let txn = self.txn()?;
+            if let Some(node) = txn.dirty.remove(page) {
+                txn.note_spilled(*page, node.tree);
                 self.cache.insert(*page, node);
             }
             self.stats.spilled += 1;

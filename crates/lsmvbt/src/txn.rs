@@ -302,7 +302,9 @@ impl Core {
                 }
                 return Err(self.poison(e));
             }
-            self.txn()?.dirty.remove(page);
+            let txn = self.txn()?;
+            txn.dirty.remove(page);
+            txn.note_spilled(*page, node.tree);
             self.cache.insert(*page, node);
             self.stats.spilled += 1;
         }

@@ -10,11 +10,14 @@
 //! read, kept, or could come back by a crash. The base is durable before they are given back. An entry may
 //! still lead there, where a full disk left the page as it was. The same holds where a savepoint brings
 //! back a page that was dirty before it. The entry finds that the page is free, or was born later.
+//!
+//! The pages that were written are noted by tree, too: for one that the transaction takes back.
 
 use foldhash::{HashMap, HashSet};
 
 use crate::core::{Core, Txn};
 use crate::error::Result;
+use crate::page::NodeRef;
 
 /// See the module.
 #[derive(Default)]
@@ -25,6 +28,8 @@ pub(crate) struct Unowned {
     /// them.
     collected: HashMap<u32, Vec<u32>>,
     pages: HashSet<u32>,
+    /// By tree: pages of it that were written before the commit. Some may belong to other trees by now.
+    spilled: HashMap<u32, HashSet<u32>>,
 }
 
 impl Unowned {
@@ -49,6 +54,24 @@ impl Txn {
         // A savepoint may have taken back some of them, with their entries.
         let died = died.into_iter().filter(|page| self.freed.contains(page));
         self.unowned.pages.extend(died);
+    }
+
+    /// A page of a tree was written before the commit, and may leave the memory.
+    pub(crate) fn note_spilled(&mut self, page: u32, tree: u32) {
+        self.unowned.spilled.entry(tree).or_default().insert(page);
+    }
+
+    /// The pages of a tree that this transaction has made or changed, and perhaps some of other trees.
+    pub(crate) fn pages_of(&self, tree: u32) -> Vec<u32> {
+        let of_tree = |(page, node): (&u32, &NodeRef)| (node.tree == tree).then_some(*page);
+        let in_memory = self.dirty.iter().filter_map(of_tree);
+        let spilled = self.unowned.spilled.get(&tree).into_iter().flatten();
+        let is_of_this = |page: &u32| self.own.contains(page) || self.spilled.contains_key(page);
+        let written = spilled.copied().filter(is_of_this);
+        let mut pages: Vec<u32> = in_memory.chain(written).collect();
+        pages.sort_unstable();
+        pages.dedup();
+        pages
     }
 }
 

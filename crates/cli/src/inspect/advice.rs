@@ -22,6 +22,24 @@ pub fn header_zeroed(id: LogId) -> String {
     )
 }
 
+/// A log whose header is zeros, though it was written.
+pub fn header_lost(first: u64) -> String {
+    format!(
+        "its header is zeros, but there are bytes behind it, from byte {first} on: the log was written, and \
+         has lost its header. Without it nothing here is read. Keep the file, and put a whole copy of it in \
+         its place. To read the database without it: \"onewrite salvage DB -o OUT\""
+    )
+}
+
+/// SQLite's own log without a header.
+pub fn wal_header_zeroed(first: u64) -> String {
+    format!(
+        "its header is zeros, so to SQLite the log is empty. But there are bytes behind it, from byte {first} \
+         on. Either the power failed while the first transaction was written, which then did not commit. Or \
+         the header was lost, and with it what the log held: keep a copy of the file"
+    )
+}
+
 /// A guarded database with the log of another.
 pub fn log_of_another(found: LogId, guard: LogId) -> String {
     format!(

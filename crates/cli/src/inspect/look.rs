@@ -232,8 +232,10 @@ fn logs_of_database(
         (Some(id), None) => {
             report.problem(&log_path, None, advice::log_missing(id));
         }
-        // A header that is not zeros is a problem already.
+        // A header that is not zeros is a problem already, and so is one that was lost.
         (Some(id), Some(None)) if !report.problems.iter().any(|it| it.file == log_path) => {
+            // It cannot be that the log was never written.
+            report.notes.clear();
             report.problem(&log_path, Some(0), advice::header_zeroed(id));
         }
         (Some(id), Some(Some(log))) if log.id != id => {
@@ -293,10 +295,7 @@ fn our_log(
     };
     let (head, n) = read_head::<HEADER_BYTES>(&file)?;
     if head[..n].iter().all(|&byte| byte == 0) {
-        report.notes.push(format!(
-            "{}: made, and never written: the log is empty",
-            path.display()
-        ));
+        zeros_in_our_log(report, path, &file)?;
         return Ok((log, None));
     }
     let header = match LogHeader::parse(&head[..n]) {
@@ -351,6 +350,28 @@ fn our_log(
     let listing = Listing::new(file, geometry, wal, &survey, listed).with_database(database);
     log.frames = Some(Frames::of(&survey, slot_bytes, listing));
     Ok((log, Some(header)))
+}
+
+/// The log begins with zeros instead of a header.
+fn zeros_in_our_log(report: &mut Report, path: &Path, file: &LogFile) -> io::Result<()> {
+    match first_behind(file, HEADER_BYTES)? {
+        // The header is durable before anything else is written.
+        Some(at) => report.problem(path, Some(0), advice::header_lost(at)),
+        None => report.notes.push(format!(
+            "{}: made, and never written: the log is empty",
+            path.display()
+        )),
+    }
+    Ok(())
+}
+
+/// The first byte that is not zero in what follows a header. The frames of a log begin there.
+fn first_behind(file: &LogFile, header: usize) -> io::Result<Option<u64>> {
+    let mut bytes = vec![0; 64 << 10];
+    let n = file.read_at(&mut bytes, header as u64);
+    let n = n.map_err(io::Error::other)?;
+    let first = bytes[..n].iter().position(|&byte| byte != 0);
+    Ok(first.map(|at| (header + at) as u64))
 }
 
 /// Whether the log is in use. Reports that it is poisoned.
@@ -433,8 +454,11 @@ fn stock_log(report: &mut Report, path: &Path, wanted: Wanted, owner: &Owner) ->
         return Ok(log);
     }
     if head == [0; wal::HEADER_BYTES] {
-        let note = format!("{}: no header yet: the log is empty", path.display());
-        report.notes.push(note);
+        let what = match first_behind(&file, wal::HEADER_BYTES)? {
+            Some(at) => advice::wal_header_zeroed(at),
+            None => "no header yet: the log is empty".to_owned(),
+        };
+        report.notes.push(format!("{}: {what}", path.display()));
         return Ok(log);
     }
     let Some(wal) = WalHeader::parse(&head) else {

@@ -286,6 +286,55 @@ fn files_that_do_not_belong_together_are_told_with_the_way_to_keep_what_they_hol
     }
 }
 
+/// Zeros in place of the beginning of a file.
+fn zero(file: &Path, bytes: usize) {
+    let mut content = fs::read(file).expect("the file");
+    content[..bytes].fill(0);
+    fs::write(file, content).expect("the file");
+}
+
+#[test]
+fn a_log_that_has_lost_its_header_is_not_said_to_be_empty() {
+    for (mode, layout) in MODES.into_iter().filter(|(mode, _)| *mode != "wal") {
+        let case = Case::killed(mode, layout);
+        let suffix = if mode == "direct" {
+            "-wal"
+        } else {
+            "-onewrite"
+        };
+        let log = case.file(suffix);
+        zero(&log, 4096);
+        let empty = |found: &Value| found["notes"].to_string().contains("the log is empty\"");
+        for file in [case.database(), log.clone()] {
+            let (found, code) = verify_json(&file, &[]);
+            assert!(!empty(&found), "{mode} {layout}: {found:#}");
+            if mode == "direct" {
+                // It may also be a first commit in which the power failed.
+                assert!(found["notes"].to_string().contains("keep a copy"));
+                continue;
+            }
+            let what = found["problems"][0]["what"].as_str().expect("words");
+            assert_eq!(
+                (code, found["problems"].as_array().map(Vec::len)),
+                (1, Some(1))
+            );
+            assert!(what.contains("lost its header"), "{what}");
+        }
+        let size = fs::metadata(&log).expect("the log").len();
+        zero(&log, size as usize);
+        let (found, code) = verify_json(&log, &[]);
+        assert_eq!(
+            (code, empty(&found)),
+            (0, true),
+            "{mode} {layout}: {found:#}"
+        );
+        if mode != "direct" {
+            let (found, _) = verify_json(&case.database(), &[]);
+            assert!(!empty(&found), "{mode} {layout}: {found:#}");
+        }
+    }
+}
+
 #[test]
 fn pages_that_are_in_neither_file_are_missed() {
     let case = Case::new();

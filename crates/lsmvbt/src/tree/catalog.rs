@@ -182,8 +182,8 @@ impl Core {
         }
         // An earlier release must not take the file for one of its own.
         if !self.header.is_newest_format {
+            // It flushes.
             self.write_header(self.header.clone(), None)?;
-            self.flush_storage()?;
         }
         let page = self.allocate(|p, m| Node::new(p, PageType::Catalog, None, 0, 0, m))?;
         let values = self.metas(self.version()?)?;
@@ -367,5 +367,29 @@ impl Core {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Db, Durability, MemoryFile, Options};
+
+    #[test]
+    fn meta_values_that_move_upgrade_the_file_with_a_flush_for_each_header() {
+        let mut db = Db::open(MemoryFile::new().storage(), Options::default()).unwrap();
+        db.set_history(u64::MAX >> 1).unwrap();
+        let mut most = 0;
+        for value in 1..500 {
+            db.begin_write().unwrap();
+            // As that of a file that an earlier release has written.
+            db.core.header.is_newest_format = false;
+            let before = db.stats().flushes;
+            db.set_meta(3, value).unwrap();
+            most = most.max(db.stats().flushes - before);
+            db.core.header.is_newest_format = true;
+            db.commit(Durability::Flush).unwrap();
+        }
+        assert_eq!(most, 2);
+        assert_eq!(db.check().unwrap(), Vec::<String>::new());
     }
 }

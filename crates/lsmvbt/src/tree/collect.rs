@@ -231,18 +231,20 @@ impl Core {
     }
 
     /// Takes back what this transaction has done in a tree, when it also removes the tree. It reads no
-    /// more than the transaction has written. Pages born in it are free. Pages owned by dead entries in
-    /// them also belong to a page of the base, where the entries are alive again. So a dropped tree is
-    /// freed as it was at the base, whatever is collected in its pages until then.
+    /// more than the transaction has written of this tree. Pages born in it are free. Pages owned by dead
+    /// entries in them also belong to a page of the base, where the entries are alive again. So a dropped
+    /// tree is freed as it was at the base, whatever is collected in its pages until then.
     pub(crate) fn take_back_tree(&mut self, tree: u32) -> Result<()> {
-        self.free_own_tree(tree)?;
         let txn = self.txn()?;
         let base = txn.base;
-        let written = txn.dirty.keys().chain(txn.spilled.keys());
-        let mut pages: Vec<u32> = written.copied().collect();
-        pages.sort_unstable();
-        pages.dedup();
-        for page in pages {
+        let is_own = |page: &u32| txn.own.contains(page);
+        let (own, changed): (Vec<u32>, Vec<u32>) = txn.pages_of(tree).into_iter().partition(is_own);
+        for page in own {
+            if self.node(page)?.tree == tree {
+                self.free_page(page)?;
+            }
+        }
+        for page in changed {
             let node = self.node(page)?;
             if node.tree != tree || node.birth > base || node.unchanged_since(base) {
                 continue;
@@ -262,17 +264,6 @@ impl Core {
         let clean = self.cache.get(page);
         if !is_spilled && clean.is_some_and(|clean| clean.same_entries(&node)) {
             self.txn()?.dirty.remove(&page);
-        }
-        Ok(())
-    }
-
-    fn free_own_tree(&mut self, tree: u32) -> Result<()> {
-        let mut pages: Vec<u32> = self.txn()?.own.iter().copied().collect();
-        pages.sort_unstable();
-        for page in pages {
-            if self.node(page)?.tree == tree {
-                self.free_page(page)?;
-            }
         }
         Ok(())
     }
@@ -329,7 +320,57 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Db, Durability, MemoryFile, Options, Torn, TreeKind};
+    use crate::{Db, Durability, MemoryFile, Options, Torn, TreeId, TreeKind};
+
+    /// Trees of a row each.
+    fn trees(db: &mut Db, count: i64) -> Vec<TreeId> {
+        let made = (0..count).map(|_| db.create_tree(TreeKind::Integer).unwrap());
+        let made: Vec<_> = made.collect();
+        made.iter()
+            .for_each(|tree| db.put_integer(*tree, 1, b"one").unwrap());
+        made
+    }
+
+    #[test]
+    fn trees_that_a_transaction_drops_and_clears_do_not_make_it_look_at_all_it_has_written() {
+        const TREES: i64 = 100;
+        for torn in [Torn::Trust, Torn::Double] {
+            let options = Options {
+                torn,
+                cache_pages: 32,
+                ..Options::default()
+            };
+            let mut db = Db::open(MemoryFile::new().storage(), options).unwrap();
+            db.begin_write().unwrap();
+            let large = db.create_tree(TreeKind::Integer).unwrap();
+            (0..3000).for_each(|key| db.put_integer(large, key, &[1; 300]).unwrap());
+            let old = trees(&mut db, TREES);
+            db.commit(Durability::Flush).unwrap();
+            db.begin_write().unwrap();
+            // Pages of before, and new ones. Most of them are written before the commit.
+            (0..6000).for_each(|key| db.put_integer(large, key, &[2; 300]).unwrap());
+            let new = trees(&mut db, TREES);
+            let before = db.stats();
+            for tree in old.iter().chain(&new) {
+                db.clear_tree(*tree).unwrap();
+                db.put_integer(*tree, 2, b"two").unwrap();
+                db.drop_tree(*tree).unwrap();
+            }
+            let after = db.stats();
+            let read = after.pages_read - before.pages_read;
+            let written = after.spilled - before.spilled;
+            assert!(
+                read < 20 * TREES as u64,
+                "{torn:?}: {read} pages read, {written} written"
+            );
+            db.commit(Durability::Flush).unwrap();
+            assert_eq!(db.check().unwrap(), Vec::<String>::new(), "{torn:?}");
+            assert_eq!(
+                db.count(db.current_version().unwrap(), large).unwrap(),
+                6000
+            );
+        }
+    }
 
     #[test]
     fn a_large_transaction_that_drops_its_tree_stays_within_its_memory() {

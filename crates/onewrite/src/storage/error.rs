@@ -2,6 +2,7 @@
 
 use super::capabilities::DirectAlign;
 use super::lock::LockByte;
+use super::sys;
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
@@ -195,9 +196,8 @@ impl StorageError {
     /// Whether the file system, the device or the kernel does not support the operation.
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
-        [Errno::OPNOTSUPP, Errno::NOSYS, Errno::PERM]
-            .into_iter()
-            .any(|errno| self.is(errno))
+        let errno = self.raw_os_error().map(Errno::from_raw_os_error);
+        errno.is_some_and(sys::is_refused)
     }
 
     /// Whether the file does not exist.

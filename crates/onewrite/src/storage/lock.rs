@@ -250,7 +250,11 @@ impl LogFile {
     /// As [`LogFile::lock`].
     pub fn try_lock(&self, byte: LockByte, kind: LockKind) -> Result<bool, StorageError> {
         self.check_lockable(byte, kind)?;
-        match self.ofd(OfdCommand::Set, kind.ofd(), byte) {
+        let lock = || {
+            observer::lock(self.path(), byte)?;
+            self.ofd(OfdCommand::Set, kind.ofd(), byte)
+        };
+        match lock() {
             Ok(_) => Ok(true),
             // EAGAIN, or EACCES as POSIX allows.
             Err(e) if is_conflict(&e) => Ok(false),

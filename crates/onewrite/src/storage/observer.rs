@@ -10,6 +10,7 @@ use super::blocks::{Move, Remap};
 use super::capabilities::Capabilities;
 use super::error::{Operation, StorageError};
 use super::file::Durability;
+use super::lock::LockByte;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -82,6 +83,14 @@ pub trait Observer: Send + Sync {
     /// An error prevents the call, and becomes its result.
     fn before(&self, path: &Path, call: &Call<'_>) -> io::Result<()>;
 
+    /// Sees an attempt to lock a byte of the log at `path`.
+    ///
+    /// # Errors
+    /// An error prevents the attempt, and becomes its result.
+    fn lock(&self, _path: &Path, _byte: LockByte) -> io::Result<()> {
+        Ok(())
+    }
+
     /// May change the reported abilities of an opened file.
     fn capabilities(&self, _path: &Path, _found: &mut Capabilities) {}
 
@@ -115,6 +124,11 @@ pub(crate) fn before(
             .before(path, call)
             .map_err(|e| StorageError::io(path, operation, e)),
     }
+}
+
+pub(super) fn lock(path: &Path, byte: LockByte) -> io::Result<()> {
+    let observer = OBSERVER.get();
+    observer.map_or(Ok(()), |observer| observer.lock(path, byte))
 }
 
 /// The time on a monotonic clock.

@@ -76,6 +76,8 @@ impl Database {
     /// `xDelete` of the log, which SQLite calls under EXCLUSIVE when everything is in the database.
     /// The log becomes empty, and the database a stock one again.
     pub fn delete_log(&self) -> Result<(), LogError> {
+        // SQLite's checkpoint was not interrupted. After an error here nothing is tried again.
+        self.guard.has_closed.set(false);
         let Some(log) = self
             .log()
             .filter(|_| self.lock.get() == LockLevel::EXCLUSIVE)
@@ -120,27 +122,37 @@ impl Database {
         }
     }
 
-    /// EXCLUSIVE is not granted. SQLite may have asked for it to close the database as the last one: with
-    /// the connection, or in `DETACH`, which is a statement that does not write.
-    pub fn note_refusal(&self) {
+    /// EXCLUSIVE is refused, or granted. SQLite may have asked for it to close the database as the last one:
+    /// with the connection, or in `DETACH`, which is a statement that does not write. Where it is granted,
+    /// SQLite's checkpoint may still be interrupted. Then the log is not deleted.
+    pub fn note_close(&self) {
         let is_ours = |log: &SharedLog| {
             log.mode().is_guarded() && log.file().is_of_this_process() && log.poisoned().is_none()
         };
-        let closes = self.ends_its_log() && !self.is_leaving_a_log();
+        let closes = self.has_idle_log() && !self.is_leaving_a_log();
         if closes && self.log().is_some_and(|log| is_ours(&log)) {
-            self.guard.was_not_last.set(true);
+            self.guard.has_closed.set(true);
         }
+    }
+
+    /// Whether SQLite's checkpoint at the close may end early though it can be made: by `sqlite3_interrupt`,
+    /// which our own connections never get. With `readonly_shm=1` SQLite makes none, and leaves its log
+    /// to others on purpose.
+    pub fn may_be_interrupted(&self) -> bool {
+        self.served.is_none() && !convert::is_ending() && !self.may_only_read_index
     }
 
     /// Called with the last lock: the log now belongs to other connections, or to none. Only the last
     /// connection ends the guard, and only if it can write.
     pub fn let_go_of_log(&self) {
-        let was_not_last = self.guard.was_not_last.take();
+        let has_closed = self.guard.has_closed.take();
         let only_reads = self.read_only || self.may_not_write_log();
         let Some(log) = self.log.replace(None) else {
             return;
         };
-        let could_not = was_not_last || (only_reads && !convert::is_converting());
+        // The checkpoint at the close may have poisoned it.
+        let may_try = has_closed && log.poisoned().is_none();
+        let could_not = may_try || (only_reads && !convert::is_converting());
         self.guard.left_guarded.set(could_not && log.id().is_some());
     }
 

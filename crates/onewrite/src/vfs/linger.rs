@@ -241,10 +241,12 @@ impl Database {
 
     /// As `closes`. The connection may also close this database alone (`DETACH`), or leave the mode.
     pub(super) fn ends_its_log(&self) -> bool {
-        self.lock.get() == LockLevel::SHARED
-            && self.writer.borrow().is_some()
-            && !self.held.read.get()
-            && !self.held.write.get()
+        self.lock.get() == LockLevel::SHARED && self.has_idle_log()
+    }
+
+    /// Whether SQLite has the log open, outside a transaction.
+    pub(super) fn has_idle_log(&self) -> bool {
+        self.writer.borrow().is_some() && !self.held.read.get() && !self.held.write.get()
     }
 
     /// EXCLUSIVE is asked for. Whether the connection only closes, and the process keeps the database

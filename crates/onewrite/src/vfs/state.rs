@@ -51,8 +51,9 @@ pub struct GuardState {
     pub must_look_again: Cell<bool>,
     /// When the connection last found that the database is the one that the log belongs to.
     pub looked: Cell<Option<Instant>>,
-    /// Whether SQLite was refused EXCLUSIVE when it closed the database: it was not the last then.
-    pub was_not_last: Cell<bool>,
+    /// Whether SQLite has asked for EXCLUSIVE to close the database. If the log is still there after that,
+    /// it was refused, or interrupted.
+    pub has_closed: Cell<bool>,
     /// Whether this connection has released a log without ending the guard, which it could not do.
     pub left_guarded: Cell<bool>,
     /// The new name of a removed database's log that was set aside.

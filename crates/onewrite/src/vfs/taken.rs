@@ -127,7 +127,7 @@ impl Database {
             }
             if self.lingers_on() || self.leaves_the_end_to_others() {
                 // The database is not closed with this connection, unless the other closes now, too.
-                self.note_refusal();
+                self.note_close();
                 return ffi::SQLITE_BUSY;
             }
             self.before_exclusive();
@@ -135,14 +135,17 @@ impl Database {
         let code = self.inner.lock(level);
         if code != ffi::SQLITE_OK {
             if level == LockLevel::EXCLUSIVE {
-                self.note_refusal();
+                self.note_close();
             }
             return code;
         }
         let was = self.lock.get();
+        if level == LockLevel::EXCLUSIVE && self.may_be_interrupted() {
+            self.note_close();
+        }
         if level == LockLevel::EXCLUSIVE && was == LockLevel::SHARED {
             if let Err(code) = self.check_exclusive() {
-                self.note_refusal();
+                self.note_close();
                 self.inner.unlock(was);
                 return code;
             }

@@ -95,3 +95,54 @@ fn processes_that_close_at_once_leave_a_stock_database() {
         }
     }
 }
+
+/// `sqlite3_interrupt` without a running statement holds until the next one. SQLite's checkpoint at the
+/// close finds it, and ends.
+fn interrupt_and_close(db: Connection) {
+    db.get_interrupt_handle().interrupt();
+    drop(db);
+}
+
+#[test]
+fn an_interrupted_connection_that_closes_leaves_a_stock_database() {
+    for mode in MODES {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = made(directory.path(), mode);
+        for (round, locking) in (1..).zip(["NORMAL", "EXCLUSIVE"]) {
+            let db = open(&path);
+            sql(&db, &format!("PRAGMA locking_mode={locking}"));
+            sql(&db, "INSERT INTO t VALUES(1)");
+            interrupt_and_close(db);
+            assert_is_stock(&path, round, mode);
+        }
+        assert_eq!(sql(&open(&path), "SELECT count(*) FROM t"), "2");
+    }
+}
+
+#[test]
+fn an_interrupted_connection_leaves_its_attached_databases_stock_ones() {
+    for mode in MODES {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = made(directory.path(), mode);
+        let db = open(&directory.path().join("main"));
+        sql(&db, &format!("ATTACH '{}' AS a", path.display()));
+        sql(&db, "INSERT INTO a.t VALUES(1)");
+        interrupt_and_close(db);
+        assert_is_stock(&path, 1, mode);
+    }
+}
+
+#[test]
+fn an_interrupted_connection_that_is_not_the_last_leaves_the_end_to_the_other() {
+    for mode in MODES {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = made(directory.path(), mode);
+        let (db, other) = (open(&path), open(&path));
+        sql(&db, "INSERT INTO t VALUES(1)");
+        assert_eq!(sql(&other, "SELECT count(*) FROM t"), "1");
+        interrupt_and_close(db);
+        sql(&other, "INSERT INTO t VALUES(2)");
+        interrupt_and_close(other);
+        assert_is_stock(&path, 2, mode);
+    }
+}

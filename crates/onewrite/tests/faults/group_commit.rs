@@ -70,6 +70,24 @@ fn connections_that_take_turns_publish_first() {
     });
 }
 
+/// The commit is published then: others may have read it.
+#[test]
+fn a_commit_whose_flush_lock_cannot_be_taken_is_flushed_without_it() {
+    in_each_mode(|path, mode| {
+        let [db, other] = in_company(path, mode);
+        let before = rows(&other);
+        let no_locks_left = Refusal::of(path, Which::FlushLock, 37);
+        let flush = Refusal::held(path, Which::Flush, 0);
+        flush.release();
+        sql(&db, INSERT);
+        assert!(no_locks_left.has_come() && flush.has_come());
+        drop((no_locks_left, flush));
+        assert_eq!(rows(&other), before + 1);
+        sql(&other, INSERT);
+        assert_eq!(rows(&db), before + 2);
+    });
+}
+
 #[test]
 fn a_writer_that_is_alone_again_writes_by_itself() {
     in_each_mode(|path, mode| {

@@ -1,5 +1,6 @@
 //! Failing calls on log files, by the storage layer's hook for tests.
 
+use onewrite::storage::LockByte;
 use onewrite::storage::observer::{Call, Observer, observe};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,8 @@ pub enum Which {
     FlushOfNewBlocks,
     /// Space for new blocks.
     NewBlocks,
+    /// The lock of the process that flushes.
+    FlushLock,
 }
 
 impl Which {
@@ -169,6 +172,20 @@ struct Refuser;
 impl Observer for Refuser {
     fn company_lasts(&self, _usually: Duration) -> Duration {
         COMPANY
+    }
+
+    fn lock(&self, path: &Path, byte: LockByte) -> io::Result<()> {
+        let of_flush = |rule: &&mut Rule| {
+            byte == LockByte::Flush
+                && rule.which == Which::FlushLock
+                && rule.logs.iter().any(|log| log == path)
+        };
+        match rules().iter_mut().find(of_flush) {
+            Some(rule) if rule.fired.swap(1, Ordering::SeqCst) == 0 => {
+                Err(io::Error::from_raw_os_error(rule.errno))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn before(&self, path: &Path, call: &Call<'_>) -> io::Result<()> {
