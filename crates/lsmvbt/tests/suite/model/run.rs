@@ -123,7 +123,7 @@ impl Run {
 
     /// Opens again, after a crash with more crashes on the way.
     fn again(&mut self, engine: Engine, crashed: bool) -> Result<Engine, String> {
-        let mut alive = (self.late && crashed && self.random.chance(50)).then(|| Alive {
+        let mut alive = (self.late && crashed && self.random.chance(50)).then_some(Alive {
             next: engine.next,
             lost: engine.lost,
         });
