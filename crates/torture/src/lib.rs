@@ -33,5 +33,6 @@ pub mod scripted;
 pub mod session;
 pub mod setup;
 pub mod soak;
+pub mod steps;
 pub mod transactions;
 pub mod workers;

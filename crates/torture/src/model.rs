@@ -18,6 +18,7 @@
 use crate::digest::Digest;
 use crate::failure::{Failure, Promise};
 use crate::session::{Row, Session, SqlError, Value, integer};
+use crate::steps::{self, Steps};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -192,7 +193,7 @@ fn broken(detail: String) -> SnapshotError {
 }
 
 /// Verifies the snapshot of the session's open transaction, continuing after `known`, and returns
-/// the commits since then.
+/// the commits since then. With [`steps`], `known` must be a new one.
 ///
 /// # Errors
 /// Errors of SQLite; [`Promise::SnapshotsAreWhole`]; [`Promise::SnapshotsAreFresh`] if the snapshot
@@ -213,7 +214,9 @@ pub fn verify_snapshot(
             detail,
         )));
     }
-    let commits = verify_commits(session, known)?;
+    let has_steps = steps::are_there(session)?;
+    let mut steps = has_steps.then(Steps::default);
+    let commits = verify_commits(session, known, &mut steps)?;
     if (known.tick, known.chain) != (tick, chain) {
         let detail = format!(
             "the commits end at tick {} with chain {:x}, the clock says tick {tick}, chain {chain:x}",
@@ -221,14 +224,32 @@ pub fn verify_snapshot(
         );
         return Err(broken(detail));
     }
+    if let Some(steps) = &mut steps {
+        verify_steps(session, known, steps)?;
+    }
     verify_items(session, &known.writers)?;
     Ok(commits)
 }
 
-/// Reads the commits after `known` and moves `known` on.
+/// Follows the history to its newest step, and compares each step that is still there.
+fn verify_steps(
+    session: &mut dyn Session,
+    known: &mut Verified,
+    steps: &mut Steps,
+) -> Result<(), SnapshotError> {
+    let (newest, _) = steps::newest(session)?;
+    (known.tick, known.chain) = steps.follow((known.tick, known.chain), newest);
+    match steps.differ(session)? {
+        None => Ok(()),
+        Some(detail) => Err(broken(detail)),
+    }
+}
+
+/// Reads the commits after `known` and moves `known` on. Ticks between them are steps, if there are any.
 fn verify_commits(
     session: &mut dyn Session,
     known: &mut Verified,
+    steps: &mut Option<Steps>,
 ) -> Result<BTreeMap<Tick, Commit>, SnapshotError> {
     let sql = "SELECT tick, writer, seq, digest, chain FROM commits WHERE tick >= ?1 ORDER BY tick";
     // Reads the last known commit again. It would differ if the history had been exchanged.
@@ -247,6 +268,10 @@ fn verify_commits(
                 return Err(broken(detail));
             }
             continue;
+        }
+        if let Some(steps) = steps {
+            let from = (known.tick, known.chain);
+            (known.tick, known.chain) = steps.follow(from, commit.tick.0 - 1);
         }
         verify_next(known, &commit, integer(&row, 3)).map_err(broken)?;
         commits.insert(commit.tick, commit);

@@ -6,6 +6,7 @@ use crate::ledger::{Event, Ledger, Witness};
 use crate::model::{Commit, Seq, Tick, Totals, WriterId, item_digest, next_chain};
 use crate::random::Random;
 use crate::session::{BlobRange, Session, SqlError, SqlErrorKind, Value, integer};
+use crate::steps;
 use clap::ValueEnum;
 use std::time::{Duration, Instant};
 
@@ -65,6 +66,8 @@ pub enum Shape {
     Savepoint,
     /// A table created or dropped.
     Schema,
+    /// One row of the [`steps`], and nothing else.
+    Step,
 }
 
 const SHAPES: [(Shape, u64); 6] = [
@@ -145,6 +148,9 @@ impl<L: Witness> Writer<L> {
             "BEGIN IMMEDIATE"
         };
         session.run(begin, &[])?;
+        if shape == Shape::Step {
+            return self.step(session);
+        }
         let mut totals = self.read_totals(session)?;
         self.change_items(session, shape, &mut totals)?;
         // This rollback must undo the frames that have already reached the log.
@@ -158,6 +164,35 @@ impl<L: Witness> Writer<L> {
         }
         let commit = self.close_books(session, totals)?;
         self.commit(session, &commit)
+    }
+
+    fn step(&mut self, session: &mut dyn Session) -> Result<(), TransactionError> {
+        let (tick, chain) = self.position(session)?;
+        let step = steps::next(tick, chain);
+        steps::make(session, step)?;
+        if self.random.one_in(25) {
+            return Ok(session.run("ROLLBACK", &[])?);
+        }
+        let commit = Commit {
+            tick: Tick(step.0),
+            writer: self.id,
+            seq: Seq(0),
+            chain: step.1,
+        };
+        self.commit(session, &commit)
+    }
+
+    /// The tick and the chain of the newest commit or step.
+    fn position(&self, session: &mut dyn Session) -> Result<(i64, i64), SqlError> {
+        let rows = session.rows("SELECT tick, chain FROM clock", &[])?;
+        let last = rows
+            .first()
+            .map_or((0, 0), |row| (integer(row, 0), integer(row, 1)));
+        let makes_steps = self.shapes.iter().any(|(shape, _)| *shape == Shape::Step);
+        match makes_steps {
+            true => Ok(last.max(steps::newest(session)?)),
+            false => Ok(last),
+        }
     }
 
     fn read_totals(&self, session: &mut dyn Session) -> Result<Totals, SqlError> {
@@ -177,7 +212,7 @@ impl<L: Witness> Writer<L> {
         totals: &mut Totals,
     ) -> Result<(), SqlError> {
         match shape {
-            Shape::Small => self.change_some(session, totals, 1, (10, 300)),
+            Shape::Small | Shape::Step => self.change_some(session, totals, 1, (10, 300)),
             Shape::Medium => {
                 let count = self.random.between(2, 8);
                 self.change_some(session, totals, count, (50, 3000))
@@ -343,10 +378,7 @@ impl<L: Witness> Writer<L> {
         session: &mut dyn Session,
         mut totals: Totals,
     ) -> Result<Commit, SqlError> {
-        let rows = session.rows("SELECT tick, chain FROM clock", &[])?;
-        let (last_tick, last_chain) = rows
-            .first()
-            .map_or((0, 0), |row| (integer(row, 0), integer(row, 1)));
+        let (last_tick, last_chain) = self.position(session)?;
         totals.seq = Seq(totals.seq.0 + 1);
         let (tick, digest) = (Tick(last_tick + 1), totals.digest(self.id));
         let chain = next_chain(last_chain, tick, digest);

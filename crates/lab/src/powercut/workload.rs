@@ -14,6 +14,7 @@ use onewrite_torture::model::{self, Commit, WriterId};
 use onewrite_torture::random::Random;
 use onewrite_torture::session::linked::Linked;
 use onewrite_torture::session::{Session, SqlError, Value, integer};
+use onewrite_torture::steps;
 use onewrite_torture::transactions::{Shape, TransactionError, Writer};
 use onewrite_workload::connection::Settings;
 use onewrite_workload::mode::Journal;
@@ -46,11 +47,13 @@ pub enum Workload {
     Connections,
     /// Many connections at once that write little, and one that reads: groups of commits
     Group,
+    /// Rows far apart, each changed alone in its transaction: late pages of LS-MVBT
+    Steps,
 }
 
 impl Workload {
     /// All workloads.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Inserts,
         Self::Multi,
         Self::Spill,
@@ -61,15 +64,21 @@ impl Workload {
         Self::Attach,
         Self::Connections,
         Self::Group,
+        Self::Steps,
     ];
 
-    /// Whether a journal mode can run it. A database cannot leave LS-MVBT for another mode.
+    /// Whether a journal mode can run it. A database cannot leave LS-MVBT for another mode. The bounds of
+    /// the other modes count pages that a step does not write.
     pub fn suits(self, journal: &Journal) -> bool {
-        !(journal.is_lsmvbt() && self == Self::Switch)
+        match self {
+            Self::Switch => !journal.is_lsmvbt(),
+            Self::Steps => journal.is_lsmvbt(),
+            _ => true,
+        }
     }
 
     fn shapes(self) -> &'static [(Shape, u64)] {
-        use Shape::{Large, Medium, Savepoint, Schema, Small, Spilling};
+        use Shape::{Large, Medium, Savepoint, Schema, Small, Spilling, Step};
         match self {
             Self::Inserts | Self::Switch | Self::Attach | Self::Group => &[(Small, 1)],
             Self::Multi => &[
@@ -81,6 +90,7 @@ impl Workload {
             ],
             Self::Spill => &[(Small, 2), (Spilling, 1), (Large, 1)],
             Self::Extend => &[(Spilling, 3), (Large, 1), (Small, 1)],
+            Self::Steps => &[(Step, 40), (Small, 1), (Medium, 1)],
             Self::Checkpoint | Self::Vacuum | Self::Connections => {
                 &[(Small, 6), (Medium, 3), (Savepoint, 1)]
             }
@@ -246,7 +256,7 @@ impl Context<'_> {
             workload => workload.autocheckpoint(&mut random),
         };
         let mut session = self.open()?;
-        model::create(&mut session).map_err(sql)?;
+        create(&mut session, work.workload)?;
         if work.workload == Workload::Attach {
             attach(&mut session, self)?;
         }
@@ -276,7 +286,7 @@ impl Context<'_> {
         let mut random = Random::of_part(work.seed, 1);
         self.settings.autocheckpoint = work.workload.autocheckpoint(&mut random);
         let mut session = self.open()?;
-        model::create(&mut session).map_err(sql)?;
+        create(&mut session, work.workload)?;
         self.created()?;
         let mut writer = Writer::new(SECOND_LIFE, random.next(), self.notes()?, None)
             .with_shapes(work.workload.shapes());
@@ -450,6 +460,17 @@ fn transaction(writer: &mut Writer<Notes>, session: &mut Linked) -> Result<(), F
         }
         std::thread::sleep(Duration::from_micros(200));
     }
+}
+
+/// Creates the tables that are not there yet.
+fn create(session: &mut Linked, workload: Workload) -> Result<(), Failure> {
+    model::create(session).map_err(sql)?;
+    if workload == Workload::Steps {
+        let mut made = steps::SCHEMA.iter();
+        made.try_for_each(|statement| session.run(statement, &[]))
+            .map_err(sql)?;
+    }
+    Ok(())
 }
 
 /// Attaches the second database. A trigger writes every commit's position into it.
