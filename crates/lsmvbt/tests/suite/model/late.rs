@@ -214,17 +214,32 @@ impl Engine {
 
     /// Writes a transaction, and leaves it to be rolled back. The page that was late is home by that.
     pub fn write_to_roll_back(&mut self) -> Step<()> {
-        let Some(chain) = self.write_late()? else {
+        let newest = self.newest().map(|(page, _)| page);
+        let late = self.chain.as_ref().and_then(|chain| chain.late.as_ref());
+        let Some(page) = late.map(|(page, _)| *page).or(newest) else {
             return Ok(());
         };
-        let was_late = self.late_page(chain.carrier).is_some();
-        if was_late && self.random.chance(50) {
-            // As where a disk is full: the page is written once more, as the base has left it.
-            return self.bring_home();
+        let old = match self.late_page(page) {
+            Some(content) => content.clone(),
+            None => self.without_lost_of(page)?,
+        };
+        if self.write_late()?.is_none() {
+            return Ok(());
         }
-        self.txn()?.spilled.insert(chain.carrier);
-        self.chain = None;
-        Ok(())
+        if self.is_marked(page) && self.random.chance(50) {
+            self.txn()?.spilled.insert(page);
+            self.chain = None;
+            return Ok(());
+        }
+        // A header with a higher floor would hide a page that is not marked. So it is written once more
+        // before that, as the base has left it.
+        let version = self.current;
+        self.chain = Some(Chain {
+            carrier: page,
+            version,
+            late: Some((page, old)),
+        });
+        self.bring_home()
     }
 
     // ---- recovery
