@@ -180,6 +180,12 @@ impl Core {
             self.flush_storage()?;
             self.now_durable(version)?;
         }
+        self.write_home(&node, version)?;
+        self.set_late(None)
+    }
+
+    /// Writes a page as this version has left it, which is the newest one and durable, and flushes it.
+    fn write_home(&mut self, node: &NodeRef, version: u64) -> Result<()> {
         // Changes may have led over this page to the record of this version, and end here now. So it says
         // that the version is durable (MV42).
         let stamp = Stamp {
@@ -188,12 +194,11 @@ impl Core {
             durable: version,
         };
         let image = node.encode(self.salt, stamp)?;
-        if let Err(e) = self.write_images(&[(late.page, image)]) {
+        if let Err(e) = self.write_images(&[(node.page.0, image)]) {
             // A file system that copies on write may be full. The page is as before, or home.
             return Err(if e.is_full() { e } else { self.poison(e) });
         }
-        self.flush_storage()?;
-        self.set_late(None)
+        self.flush_storage()
     }
 
     // ---- commits
@@ -418,22 +423,29 @@ impl Core {
         error
     }
 
+    /// Writes the page as the newest commit has left it, over what there is of this one. Recovery may reach
+    /// it by changes alone, so that comes before any header.
     fn take_back_late(&mut self) -> Result<()> {
-        let version = self.version()?;
+        let (version, base) = (self.version()?, self.txn()?.base);
         let Some(page) = self.txn()?.record.as_ref().map(|(page, _)| *page) else {
             return Ok(());
         };
-        if page::u64_at(&self.read_image(page)?[..], 32) != version {
+        let image = self.read_image(page)?;
+        if page::u64_at(&image[..], 32) != version {
             return Ok(());
         }
-        match self.late()? {
-            // As the newest commit has left it: that writes over what there is of this one.
-            Some(_) => self.bring_home(),
-            None => {
-                self.txn()?.note_written(page, 0);
-                Ok(())
-            }
+        if self.late()?.is_some() {
+            return self.bring_home();
         }
+        let node = match self.cache.get(page) {
+            Some(node) => node,
+            None => {
+                let mut node = Node::decode(&image, PageNo(page), self.salt)?;
+                node.strip(base);
+                NodeRef::new(node)
+            }
+        };
+        self.write_home(&node, base)
     }
 
     // ---- recovery

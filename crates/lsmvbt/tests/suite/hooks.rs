@@ -1,6 +1,7 @@
 //! A storage with a moment at which something happens between two steps of its handle.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lsmvbt::{AtomicWrites, Lock, LockMode, Storage};
@@ -9,7 +10,7 @@ type Action = Box<dyn FnOnce() + Send>;
 
 /// The steps until an action, and the action. A step is a read of the file or of shared memory.
 #[derive(Clone, Default)]
-pub struct Hook(Arc<Mutex<Option<(u64, Action)>>>);
+pub struct Hook(Arc<Mutex<Option<(u64, Action)>>>, Arc<AtomicBool>);
 
 impl Hook {
     /// A storage whose handle this hook may interrupt.
@@ -29,6 +30,11 @@ impl Hook {
     pub fn clear(&self) -> bool {
         let mut next = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         next.take().is_some()
+    }
+
+    /// The next write is made, and says that the disk is full.
+    pub fn next_write_is_full(&self) {
+        self.1.store(true, Ordering::Relaxed);
     }
 
     fn step(&self) {
@@ -61,7 +67,11 @@ impl Storage for Hooked {
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.inner.write_at(offset, data)
+        self.inner.write_at(offset, data)?;
+        match self.hook.1.swap(false, Ordering::Relaxed) {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => Ok(()),
+        }
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -508,6 +508,55 @@ fn a_full_disk_refuses_a_commit_and_the_late_page_stays() {
     assert_eq!(db.check().expect("checked"), Vec::<String>::new());
 }
 
+/// The same where the page is there all the same. The rollback may be cut at any of its steps.
+#[test]
+fn a_commit_that_is_refused_and_yet_written_is_taken_back() {
+    for seed in seeds(400) {
+        let _told = Seed("refused", seed);
+        let mut random = Random::new(seed);
+        let mut world = World::new();
+        let hook = Hook::default();
+        let mut db = Db::open(hook.storage(world.file.storage()), at_once()).expect("opened");
+        let mut other = open(&world.file, at_once());
+        let commits = 3 + random.below(9);
+        let (_, late) = world.go(&mut db, &mut random, commits).expect("committed");
+        if random.chance(50) {
+            // None is late then.
+            world.commit(&mut db, &[late]).expect("committed");
+        }
+        hook.next_write_is_full();
+        let steps = random.below(12);
+        world.file.kill_after((steps > 2).then_some(steps));
+        let key = if random.chance(60) {
+            late
+        } else {
+            *random.pick(&world.keys)
+        };
+        let refused = world.commit(&mut db, &[key]);
+        assert!(refused.is_err());
+        let killed = steps > 2 && !world.file.kills();
+        world.file.kill_after(None);
+        if !killed {
+            world.next.clear();
+            world.go(&mut db, &mut random, 2).expect("committed");
+        }
+        match random.chance(50) {
+            // Another handle goes on.
+            true => {
+                other.begin_write().expect("begun");
+                other.rollback().expect("rolled back");
+            }
+            false => crash(&world.file, &mut random),
+        }
+        if !world.file.kills() && random.chance(50) {
+            crash(&world.file, &mut random);
+        }
+        std::mem::forget(db);
+        world.check(Torn::Trust, Next::Another);
+        drop(other);
+    }
+}
+
 // ---- format 6
 
 /// Databases as the release left them that wrote format 6: 60 rows, each committed alone. Two are as a power
