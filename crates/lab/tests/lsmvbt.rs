@@ -178,7 +178,7 @@ fn commits_and_recoveries_are_counted_by_size() {
         return;
     }
     let modes = "wal,lsmvbt:torn=trust,lsmvbt:torn=double";
-    let args = "--scratch ext4 --sizes 1 --count 100 --repeat 1 --modes";
+    let args = "--scratch ext4 --sizes 1 --row 300 --count 100 --repeat 1 --modes";
     let args: Vec<&str> = args.split_whitespace().chain([modes]).collect();
     let document = document("sizes", &args);
     let rows = |name: &str| document[name].as_array().expect("rows").clone();
@@ -193,6 +193,7 @@ fn commits_and_recoveries_are_counted_by_size() {
         assert!((100..=most).contains(&flushes), "{row:#}");
         assert!(number(&counts["written_bytes"]) >= 100 * 4096, "{row:#}");
         assert_eq!(counts["splits"].is_number(), is_ours, "{row:#}");
+        assert!(counts["us"].as_f64().is_some_and(|us| us > 0.0), "{row:#}");
     }
     for row in rows("recoveries") {
         assert!(number(&row["read_bytes"]) >= 4096, "{row:#}");

@@ -4,9 +4,6 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a row's value.
-pub const ROW_BYTES: usize = 500;
-
 /// One of this many rows is deleted when a database has been filled, so that its pages have room.
 pub const GAP: u32 = 4;
 
@@ -91,6 +88,8 @@ pub struct Job {
     pub mode: String,
     /// The seed of keys.
     pub seed: u64,
+    /// Bytes of a row's value: 16 or more.
+    pub row: usize,
     /// The work.
     pub task: Task,
 }
@@ -100,6 +99,8 @@ pub struct Job {
 pub struct Worked {
     /// Commits.
     pub commits: u32,
+    /// Microseconds that they took.
+    pub us: f64,
     /// Flushes of the device.
     pub flushes: u64,
     /// Bytes that the device wrote, those of the file system included.

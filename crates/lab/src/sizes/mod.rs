@@ -23,7 +23,7 @@ use job::{Answer, Job, Last, Recovered, Task, Worked, Workload};
 
 /// Explains the tables below the options of `sizes --help`.
 pub const AFTER_HELP: &str = "\
-A database has rows of 500 bytes, every fourth of them deleted, so that pages have room. Commits are
+A database has rows of 500 bytes (--row), every fourth of them deleted, so that pages have room. Commits are
 of one row at synchronous=FULL: random updates, appended rows, or YCSB-A (half of the operations
 read). As many commits run before the counted ones, so WAL reuses its log, with a checkpoint after
 1,000 pages. Flushes and bytes are the device's; pages are what the process wrote, and `header`
@@ -66,6 +66,10 @@ pub struct Args {
     /// Recoveries of each kind
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     repeat: u32,
+
+    /// Bytes of a row's value
+    #[arg(long, value_name = "BYTES", default_value_t = 500, value_parser = clap::value_parser!(u32).range(16..=1_000))]
+    row: u32,
 
     /// Leave no room in the pages: most updates split one
     #[arg(long)]
@@ -112,6 +116,7 @@ struct Recovery {
 struct Report {
     version: u32,
     count: u32,
+    row: u32,
     dense: bool,
     seed: u64,
     file_system: String,
@@ -158,6 +163,7 @@ fn measure(
     let mut report = Report {
         version: 1,
         count: args.count,
+        row: args.row,
         dense: args.dense,
         seed: args.seed,
         file_system: place.kind_of_file_system().to_owned(),
@@ -287,6 +293,7 @@ impl Run<'_> {
             path: self.path.clone(),
             mode: self.mode.to_owned(),
             seed: mixed(self.args.seed ^ (self.processes.get() << 32)),
+            row: self.args.row as usize,
             task,
         };
         started(&job)

@@ -10,8 +10,9 @@ const PAGE: f64 = 4096.0;
 /// Both tables, and the notes.
 pub fn text(report: &Report) -> String {
     let mut text = format!(
-        "A commit ({} of them, synchronous=FULL, {})\n{}\n",
+        "A commit ({} of them, of a row of {} bytes, synchronous=FULL, {})\n{}\n",
         report.count,
+        report.row,
         report.file_system,
         commits(report)
     );
@@ -43,10 +44,10 @@ fn or_none(count: Option<u64>, shown: impl Fn(u64) -> String) -> String {
 fn commits(report: &Report) -> Table {
     let header = [
         "MiB", "workload", "reader", "mode", "flushes", "pages", "header", "device", "splits",
-        "kept", "grown",
+        "kept", "grown", "commits",
     ];
     let units = [
-        "", "", "", "", "/commit", "/commit", "pages/c.", "KiB/c.", "all", "entries", "MiB",
+        "", "", "", "", "/commit", "/commit", "pages/c.", "KiB/c.", "all", "entries", "MiB", "/s",
     ];
     let header: Vec<String> = header
         .iter()
@@ -77,6 +78,7 @@ fn commits(report: &Report) -> Table {
             or_none(counts.splits, |splits| splits.to_string()),
             or_none(counts.kept, |kept| kept.to_string()),
             format!("{:.2}", counts.grown_bytes as f64 / f64::from(1 << 20)),
+            format!("{:.0}", commits * 1e6 / counts.us),
         ]);
     }
     table

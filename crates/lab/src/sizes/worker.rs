@@ -19,7 +19,7 @@ use rustix::fs::{Advice, fadvise};
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::Value;
 
-use super::job::{Answer, GAP, Job, Last, ROW_BYTES, Recovered, Task, Worked, Workload};
+use super::job::{Answer, GAP, Job, Last, Recovered, Task, Worked, Workload};
 
 /// Rows of a transaction that fills the database.
 const AT_ONCE: i64 = 5_000;
@@ -36,7 +36,7 @@ pub fn run(job: &Job) -> Result<(), String> {
     match job.task {
         Task::Make { bytes, dense } => {
             let connection = open(job, Synchronous::Off, 1_000)?;
-            let made = make(&connection, bytes, dense)?;
+            let made = make(&connection, bytes, job.row, dense)?;
             connection.close().map_err(|(_, error)| text(error))?;
             answer(Answer::Done(made))
         }
@@ -94,25 +94,24 @@ fn pages(connection: &Connection) -> Result<u64, String> {
 }
 
 /// Fills the database, and deletes some rows everywhere. Returns its bytes.
-fn make(connection: &Connection, bytes: u64, dense: bool) -> Result<u64, String> {
+fn make(connection: &Connection, bytes: u64, row: usize, dense: bool) -> Result<u64, String> {
     let run = |sql: &str| {
         let done = connection.execute_batch(sql);
         done.map_err(|error| format!("{sql}: {error}"))
     };
     run("CREATE TABLE t (id INTEGER PRIMARY KEY, v BLOB NOT NULL)")?;
+    let value = vec![1u8; row];
     let mut rows = 0;
     while pages(connection)? * 4096 < bytes {
         // A small database does not grow by a whole transaction.
-        let left = (bytes / ROW_BYTES as u64 / 20).clamp(50, AT_ONCE.unsigned_abs());
+        let left = (bytes / row as u64 / 20).clamp(50, AT_ONCE.unsigned_abs());
         run("BEGIN")?;
         let mut insert = connection
             .prepare_cached("INSERT INTO t VALUES (?1, ?2)")
             .map_err(text)?;
         for _ in 0..left {
             rows += 1;
-            insert
-                .execute(params![rows, [1u8; ROW_BYTES]])
-                .map_err(text)?;
+            insert.execute(params![rows, value]).map_err(text)?;
         }
         run("COMMIT")?;
     }
@@ -250,7 +249,7 @@ fn work(job: &Job) -> Result<(Connection, Worked), String> {
     let device = BlockDevice::holding(&job.path).map_err(text)?;
     let device = device.ok_or("the files are on no block device")?;
     let mut keys = Keys::new(&connection, workload, job.seed)?;
-    commits(&connection, &mut keys, job.seed, 1..=warm_up.into())?;
+    commits(&connection, &mut keys, job, 1..=warm_up.into())?;
     let reading = match reader {
         false => None,
         true => {
@@ -262,12 +261,15 @@ fn work(job: &Job) -> Result<(Connection, Worked), String> {
     };
     let before = Moment::now(job, &connection, &device)?;
     let stamps = u64::from(warm_up) + 1..=u64::from(warm_up) + u64::from(count);
-    let last = commits(&connection, &mut keys, job.seed, stamps)?;
+    let begun = Instant::now();
+    let last = commits(&connection, &mut keys, job, stamps)?;
+    let took = begun.elapsed();
     let after = Moment::now(job, &connection, &device)?;
     let of_engine = |names: &[&str]| Some(after.counted(names)? - before.counted(names)?);
     let device = after.device.since(before.device);
     let worked = Worked {
         commits: count,
+        us: took.as_secs_f64() * 1e6,
         flushes: device.flushes,
         device_bytes: device.write_bytes,
         written_bytes: after.written - before.written,
@@ -286,12 +288,12 @@ fn work(job: &Job) -> Result<(Connection, Worked), String> {
 fn commits(
     connection: &Connection,
     keys: &mut Keys,
-    seed: u64,
+    job: &Job,
     stamps: RangeInclusive<u64>,
 ) -> Result<Last, String> {
     let mut last = Last { id: 0, stamp: 0 };
-    let mut value = vec![2; ROW_BYTES];
-    value[8..16].copy_from_slice(&seed.to_le_bytes());
+    let mut value = vec![2; job.row];
+    value[8..16].copy_from_slice(&job.seed.to_le_bytes());
     for stamp in stamps {
         let (id, read) = keys.next();
         for row in read {
