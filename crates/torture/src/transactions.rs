@@ -86,6 +86,8 @@ pub struct Writer<L = Ledger> {
     ledger: L,
     lie: Option<Lie>,
     shapes: &'static [(Shape, u64)],
+    /// Whether the database has steps, once that is known.
+    has_steps: Option<bool>,
 }
 
 impl<L: Witness> Writer<L> {
@@ -97,6 +99,7 @@ impl<L: Witness> Writer<L> {
             ledger,
             lie,
             shapes: &SHAPES,
+            has_steps: None,
         }
     }
 
@@ -183,13 +186,17 @@ impl<L: Witness> Writer<L> {
     }
 
     /// The tick and the chain of the newest commit or step.
-    fn position(&self, session: &mut dyn Session) -> Result<(i64, i64), SqlError> {
+    fn position(&mut self, session: &mut dyn Session) -> Result<(i64, i64), SqlError> {
         let rows = session.rows("SELECT tick, chain FROM clock", &[])?;
         let last = rows
             .first()
             .map_or((0, 0), |row| (integer(row, 0), integer(row, 1)));
-        let makes_steps = self.shapes.iter().any(|(shape, _)| *shape == Shape::Step);
-        match makes_steps {
+        // Another writer may have made them.
+        let has_steps = match self.has_steps {
+            Some(has_steps) => has_steps,
+            None => *self.has_steps.insert(steps::are_there(session)?),
+        };
+        match has_steps {
             true => Ok(last.max(steps::newest(session)?)),
             false => Ok(last),
         }
