@@ -21,13 +21,30 @@ const BODY: usize = 300;
 
 /// The statements that create the table, if it is not there yet. Every second row goes, so that pages have
 /// room.
-pub const SCHEMA: [&str; 3] = [
+const SCHEMA: [&str; 3] = [
     "CREATE TABLE IF NOT EXISTS steps(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, \
      chain INTEGER NOT NULL, body BLOB NOT NULL)",
     "INSERT OR IGNORE INTO steps WITH RECURSIVE rows(id) AS (SELECT 0 UNION ALL SELECT id + 1 FROM rows \
      WHERE id < 479) SELECT id, 0, 0, zeroblob(300) FROM rows",
     "DELETE FROM steps WHERE id % 2 = 1",
 ];
+
+/// Creates the table, if it is not there yet.
+///
+/// # Errors
+/// Errors of SQLite.
+pub fn create(session: &mut dyn Session) -> Result<(), SqlError> {
+    session.run("BEGIN IMMEDIATE", &[])?;
+    let made = SCHEMA
+        .iter()
+        .try_for_each(|sql| session.run(sql, &[]))
+        .and_then(|()| session.run("COMMIT", &[]));
+    if made.is_err() {
+        // The first error is the one to report.
+        let _ = session.run("ROLLBACK", &[]);
+    }
+    made
+}
 
 /// A step in its row: its tick, and the chain up to it.
 pub type Step = (i64, i64);

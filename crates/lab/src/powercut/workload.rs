@@ -466,9 +466,7 @@ fn transaction(writer: &mut Writer<Notes>, session: &mut Linked) -> Result<(), F
 fn create(session: &mut Linked, workload: Workload) -> Result<(), Failure> {
     model::create(session).map_err(sql)?;
     if workload == Workload::Steps {
-        let mut made = steps::SCHEMA.iter();
-        made.try_for_each(|statement| session.run(statement, &[]))
-            .map_err(sql)?;
+        steps::create(session).map_err(sql)?;
         // A page that recovery reads in any case is never late.
         session.rows("PRAGMA lsmvbt_reclaim", &[]).map_err(sql)?;
     }
