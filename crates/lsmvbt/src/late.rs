@@ -343,7 +343,7 @@ impl Core {
     /// the room. `None`: it has no room.
     fn with_room(&mut self, page: u32, bytes: usize) -> Result<Option<NodeRef>> {
         let node = self.node(page)?;
-        if self.lost.before(node.ver).is_some() || node.kind == PageType::Overflow {
+        if self.lost.before(node.ver).is_some() {
             return Ok(None);
         }
         if change::room(&node) >= bytes {

@@ -86,8 +86,16 @@ pub const SCHEMA: [&str; 9] = [
 /// # Errors
 /// Errors of SQLite.
 pub fn create(session: &mut dyn Session) -> Result<(), SqlError> {
+    run_all(session, &SCHEMA)
+}
+
+/// Runs statements in one transaction.
+///
+/// # Errors
+/// Errors of SQLite.
+pub fn run_all(session: &mut dyn Session, statements: &[&str]) -> Result<(), SqlError> {
     session.run("BEGIN IMMEDIATE", &[])?;
-    let made = SCHEMA
+    let made = statements
         .iter()
         .try_for_each(|sql| session.run(sql, &[]))
         .and_then(|()| session.run("COMMIT", &[]));

@@ -10,7 +10,7 @@
 //! One writer makes all of them, and nobody verifies a part of such a history.
 
 use crate::digest::Digest;
-use crate::model::{Tick, next_chain};
+use crate::model::{Tick, next_chain, run_all};
 use crate::session::{Session, SqlError, Value, integer};
 use std::collections::BTreeMap;
 
@@ -34,16 +34,7 @@ const SCHEMA: [&str; 3] = [
 /// # Errors
 /// Errors of SQLite.
 pub fn create(session: &mut dyn Session) -> Result<(), SqlError> {
-    session.run("BEGIN IMMEDIATE", &[])?;
-    let made = SCHEMA
-        .iter()
-        .try_for_each(|sql| session.run(sql, &[]))
-        .and_then(|()| session.run("COMMIT", &[]));
-    if made.is_err() {
-        // The first error is the one to report.
-        let _ = session.run("ROLLBACK", &[]);
-    }
-    made
+    run_all(session, &SCHEMA)
 }
 
 /// A step in its row: its tick, and the chain up to it.
