@@ -22,6 +22,9 @@ use std::time::{Duration, Instant};
 
 const TABLES: i64 = 8;
 const WRITER: WriterId = WriterId(0);
+/// Bounds of the time for which a lying writer holds its commits back.
+const HELD_AT_LEAST: Duration = Duration::from_millis(5);
+const HELD_AT_MOST: Duration = Duration::from_secs(1);
 
 /// The arguments of `group-synch`. `--group-synch` sets the bound; without it nothing may be lost.
 #[derive(Debug, Clone, Args)]
@@ -318,8 +321,15 @@ pub fn write(arguments: &RingArguments) -> Result<(), Failure> {
     let mut session = connect_patiently(&arguments.database)?;
     let mut last = read_ring(session.as_mut())?;
     let mut patience = Patience::new();
+    let mut commit_took = Duration::ZERO;
     loop {
-        match write_some(session.as_mut(), &mut ledger, last, arguments.hoard) {
+        match write_some(
+            session.as_mut(),
+            &mut ledger,
+            last,
+            arguments.hoard,
+            &mut commit_took,
+        ) {
             Ok(()) => {
                 last += arguments.hoard;
                 patience.renew();
@@ -344,6 +354,7 @@ fn write_some(
     ledger: &mut Ledger,
     last: i64,
     hoard: i64,
+    commit_took: &mut Duration,
 ) -> Result<(), RingError> {
     let lying = hoard > 1;
     if lying {
@@ -368,9 +379,19 @@ fn write_some(
             .map_err(RingError::Harness)?;
     }
     if lying {
+        hold_back(*commit_took);
+        let start = Instant::now();
         session.run("COMMIT", &[]).map_err(RingError::Sql)?;
+        *commit_took = start.elapsed();
     }
     Ok(())
+}
+
+/// Waits with commits that were acknowledged and not made. On a slow device the writer is in a
+/// COMMIT for most of the time, and a kill there loses nothing. So the wait is as long as a COMMIT:
+/// about each second kill finds the lie.
+fn hold_back(commit_took: Duration) {
+    std::thread::sleep(commit_took.clamp(HELD_AT_LEAST, HELD_AT_MOST));
 }
 
 /// Creates the tables that do not exist yet.
