@@ -30,7 +30,7 @@ impl Core {
         self.write_header_again()?;
         self.write_slots_again()?;
         let pages = self.look_at_regions(&[])?;
-        self.write_pages_again(&pages)?;
+        self.write_pages_again(&pages, 0)?;
         self.flush_storage()?;
         let current = self.load(CURRENT)?;
         self.now_durable(current)?;
@@ -72,11 +72,12 @@ impl Core {
         Ok(())
     }
 
-    /// Writes the pages again that are newer than any version known to be durable.
-    pub(crate) fn write_pages_again(&mut self, pages: &[Seen]) -> Result<()> {
+    /// Writes the pages again that are newer than any version known to be durable, and than `redone`, the
+    /// newest one of a slot.
+    pub(crate) fn write_pages_again(&mut self, pages: &[Seen], redone: u64) -> Result<()> {
         let bases = pages.iter().map(|s| s.base).max().unwrap_or(0);
         let header = self.header.floor.max(self.header.settled);
-        let durable = bases.max(header).max(self.load(DURABLE)?);
+        let durable = bases.max(header).max(redone).max(self.load(DURABLE)?);
         // A late page that has come home has the number of the durable version, and began from none.
         let is_home = |s: &Seen| s.ver == durable && s.from.is_none();
         for s in pages.iter().filter(|s| s.ver > durable || is_home(s)) {

@@ -97,10 +97,10 @@ impl Core {
             return Ok(());
         }
         self.write_again()?;
+        self.bring_home()?;
         // It also covers the pages that `double` has written in place.
         self.flush_storage()?;
         self.now_durable(current)?;
-        self.bring_home()?;
         self.release_quarantine()?;
         if others == Others::None {
             self.heal_at_close()?;

@@ -283,6 +283,15 @@ impl Core {
     ///
     /// On an error it is over: rolled back, or its outcome is unknown and all handles are poisoned.
     pub(crate) fn write(&mut self, durability: Durability) -> Result<()> {
+        // A rollback would have to take it back.
+        if let Err(e) = self.bring_home() {
+            return Err(self.undo_if_full(e));
+        }
+        self.write_with_the_late_page(durability)
+    }
+
+    /// The same, where the late page is one of the transaction's or comes home first.
+    fn write_with_the_late_page(&mut self, durability: Durability) -> Result<()> {
         if let Err(e) = self.prepare() {
             return Err(self.undo_if_full(e));
         }
@@ -354,7 +363,8 @@ impl Core {
         marks: bool,
     ) -> Result<(u64, Option<usize>)> {
         if !self.write_late(durability)? {
-            self.write(durability)?;
+            self.take_late_page_along()?;
+            self.write_with_the_late_page(durability)?;
         }
         let txn = self.txn()?;
         let (version, base) = (txn.version, txn.base);
@@ -362,7 +372,7 @@ impl Core {
             self.rollback()?;
             return Ok((base, None));
         };
-        let done = self.write_images(&written.in_place);
+        let done = self.write_in_place_after_late(&written.in_place);
         let done = done.and_then(|()| self.publish(version, written));
         self.txn = None;
         if let Err(e) = done {
@@ -437,6 +447,12 @@ impl Core {
         let mut own = others;
         for (page, image) in &mut images {
             if *page == carrier {
+                if page::record_room(image) < record.pages.len() {
+                    let node = self.txn()?.dirty.get(page).cloned();
+                    let tight = node.map(|node| node.encode_tight(self.salt, stamp));
+                    *image = tight
+                        .ok_or(Error::Transaction("no page can carry the commit record"))??;
+                }
                 if page::record_room(image) < record.pages.len() {
                     return Err(Error::TooBig("the commit record for its page").into());
                 }

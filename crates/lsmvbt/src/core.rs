@@ -451,7 +451,9 @@ impl Core {
             room::for_a_page()?;
             self.stats.copied += 1;
         }
-        Ok(Arc::make_mut(node))
+        let node = Arc::make_mut(node);
+        node.forget_image();
+        Ok(node)
     }
 
     /// A new page, filled by `make`.
@@ -566,20 +568,26 @@ impl Core {
         if let Some(keep) = &self.txn()?.keep {
             return Ok(keep.clone());
         }
-        self.release_snapshots()?;
-        let (version, base) = (self.version()?, self.txn()?.base);
-        let mut keep = Keep::default();
+        let mut keep = self.keep_of_readers()?;
+        let base = self.txn()?.base;
         keep.add(base, base);
         let durable = self.load(DURABLE)?;
         keep.add(durable, durable);
+        self.txn()?.keep = Some(keep.clone());
+        Ok(keep)
+    }
+
+    /// The versions that readers and the history keep.
+    pub(crate) fn keep_of_readers(&mut self) -> Result<Keep> {
+        self.release_snapshots()?;
+        let mut keep = Keep::default();
         for (low, high) in self.marks_in_use()? {
             keep.add(low, high);
         }
         if self.header.has_history() {
-            let low = self.txn_keeps_since()?;
+            let (low, version) = (self.txn_keeps_since()?, self.version()?);
             keep.add(low, version);
         }
-        self.txn()?.keep = Some(keep.clone());
         Ok(keep)
     }
 

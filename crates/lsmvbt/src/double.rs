@@ -64,7 +64,8 @@ pub(crate) struct Redone {
     pub(crate) newest: Option<(u64, Round)>,
     /// The slot for the next commit.
     pub(crate) next_slot: u32,
-    /// The pages of which they have images.
+    /// The newest version of the slots that are not settled, and the pages of which these have images.
+    pub(crate) unsettled: u64,
     pub(crate) places: Vec<u32>,
 }
 
@@ -233,6 +234,7 @@ impl Core {
     /// Writes a durable header to which every slot is settled, and no commit needs its record; with
     /// these slots from now on.
     pub(crate) fn settle_header(&mut self, slots: Option<Slots>, free: &FreeMap) -> Result<()> {
+        self.bring_home()?; // MV38
         // Once this flush has returned, the pages that the old slots protect are in place.
         self.flush_storage()?;
         let over = self.newest_over()?;
@@ -447,26 +449,31 @@ impl Core {
     }
 
     /// Writes both slots' images in place (MV27), where they are not there already. Versions up to
-    /// `published` are there.
+    /// `published` are there: other handles live.
     pub(crate) fn redo_slots(&mut self, published: u64) -> Result<Redone> {
         let mut slots = Vec::new();
         for slot in [0, 1] {
-            let news = self.read_slot(slot, self.header.settled.max(published))?;
-            slots.extend(news.map(|content| (slot, content)));
+            let unsettled = self.read_slot(slot, self.header.settled)?;
+            slots.extend(unsettled.map(|content| (slot, content)));
         }
         slots.sort_unstable_by_key(|(_, s)| (s.version, s.round.number));
+        // A commit with a late page may have written a page that only such a slot names.
+        let unsettled = slots.last().map_or(0, |(_, s)| s.version);
+        let named = slots.iter().flat_map(|(_, s)| &s.places);
+        let places = named.map(|(page, _)| *page).collect();
+        slots.retain(|(_, s)| s.version > published);
         let newest = slots.last().map(|(_, s)| (s.version, s.round));
         let next_slot = slots.last().map_or(0, |(slot, _)| slot ^ 1);
         // Of a page in both, the newer image (MV34). Readers may be there, and must not see it go back.
         let images: BTreeMap<u32, Place> = slots.into_iter().flat_map(|(_, s)| s.places).collect();
-        let places = images.keys().copied().collect();
         let mut written = false;
         for (page, place) in images {
             let image = match place {
                 Place::Page(at) => self.read_image(at)?,
                 Place::Head(image) => image,
             };
-            if self.read_image(page)? == image {
+            let in_place = self.read_image(page)?;
+            if in_place == image || self.has_newer_change(page, &in_place, &image) {
                 continue;
             }
             self.flush_what_was_found()?;
@@ -483,8 +490,17 @@ impl Core {
         Ok(Redone {
             newest,
             next_slot,
+            unsettled,
             places,
         })
+    }
+
+    /// True if a commit with a late page has written this page after the one that filled the slot. Then its
+    /// change counts, and the slot has only what mends the page (MV46).
+    fn has_newer_change(&self, page: u32, in_place: &Image, image: &Image) -> bool {
+        page::verify(in_place, PageNo(page), self.salt).is_ok()
+            && page::change::late_page_of(in_place) != 0
+            && u64_at(in_place, 32) > u64_at(image, 32)
     }
 }
 

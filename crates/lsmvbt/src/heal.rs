@@ -415,9 +415,9 @@ impl Core {
             return Err(Error::Busy);
         }
         let base = self.txn()?.base;
+        self.bring_home()?;
         self.flush_storage()?;
         self.now_durable(base)?;
-        self.bring_home()?;
         self.release_quarantine()?;
         let mut healing = Box::new(Healing::new(self.load(UNHEALED)?));
         healing.step(self.space.map.hwm, u32::MAX)?;

@@ -1,26 +1,30 @@
 //! Late pages: commits that write one page, which is not the one they change.
 //!
-//! With `Trust`, a commit that changes a single leaf P may write another page Q, which recovery reads in any
-//! case. Q carries the change of P ([`crate::page::change`]). P is *late*: its page in place is as before.
-//! The next such commit changes X, and writes P, with the change of X. So P comes home, and a commit writes one
-//! page, wherever in the file its row is. Without this it would also write a page of the header, which marks
-//! the leaf for recovery: see [`crate::marks`].
+//! A commit that changes a single leaf P may write another page Q, which recovery reads in any case. Q carries
+//! the change of P ([`crate::page::change`]). P is *late*: its page in place is as before. The next such commit
+//! changes X, and writes P, with the change of X. So P comes home, and a commit writes one page, wherever in the
+//! file its row is. Without this it would also write a page of the header, which marks the leaf for recovery
+//! (see [`crate::marks`]), or with `Double` a page of a slot.
 //!
 //! Recovery reads the marked regions, and follows each change to the page that it is for. One page is late at
-//! most. [`crate::shared::LATE`] names it for all that read it from the file. `docs/lsmvbt.md` has the rules
-//! MV37 to MV44, and the reasons.
+//! most. [`crate::shared::LATE`] names it for all that read it from the file. With `Double` the page that comes
+//! home may tear: Q has what mends it. `docs/lsmvbt.md` has the rules MV37 to MV51, and the reasons.
 
 use std::sync::Arc;
 
 use crate::core::{Core, Txn, Written};
 use crate::error::{Error, Result};
 use crate::header::Marks;
+use crate::heads::Layout;
 use crate::marks::RESERVED;
-use crate::page::{self, Node, NodeRef, PageType, Record, Stamp, change};
+use crate::page::change::{self, Cleared};
+use crate::page::{self, Entry, Image, Node, NodeRef, PageType, Stamp};
+use crate::readers::Keep;
 use crate::recover::{Seen, seen};
 use crate::room;
+use crate::rounds::Round;
 use crate::shared::{
-    CURRENT, DURABLE, FREED, HEADER_DURABLE, LATE, LATE_COMMITS, LOST_TO, WRITING,
+    CURRENT, DURABLE, FREED, HEADER_DURABLE, LATE, LATE_COMMITS, LOST_TO, SLOT, WRITING,
 };
 use crate::types::{Durability, PageNo};
 
@@ -67,6 +71,8 @@ pub(crate) struct Chain {
     /// Where no page is late, and the last one may only be reached by the changes before it: the header from
     /// which recovery follows them.
     followed_from: Option<u64>,
+    /// The next image of the page that the last one has left late.
+    next: Option<Cleared>,
 }
 
 impl Chain {
@@ -89,15 +95,26 @@ impl Chain {
     }
 }
 
+/// The change of a page, and the image that it makes.
+struct Change {
+    page: u32,
+    bytes: Vec<u8>,
+    next: Cleared,
+    /// The version of the page in place.
+    before: u64,
+}
+
 /// A commit with a late page.
 struct Plan {
-    /// The page that it changes, and its change; `None` if that is the page that it writes.
-    late: Option<(u32, Vec<u8>)>,
-    /// The page that it writes.
+    /// What it changes; `None` if that is the page that it writes.
+    late: Option<Change>,
+    /// The page that it writes, and its image.
     carrier: u32,
-    node: NodeRef,
+    image: Cleared,
     /// The floor moves with it.
     moves_floor: bool,
+    /// It is the first of a chain.
+    begins: bool,
 }
 
 /// The page that a transaction changes, if it changes one leaf and nothing else.
@@ -115,6 +132,30 @@ fn only_leaf(txn: &Txn) -> Option<(u32, &NodeRef)> {
     let (page, node) = txn.dirty.iter().next()?;
     let is_old_leaf = node.kind == PageType::Leaf && node.birth <= txn.base;
     (nothing_else && is_old_leaf).then_some((*page, node))
+}
+
+/// The stamp of a page that comes home in the newest version, which is durable. Changes may have led over this
+/// page to the record of that version, and end here now. So it says that the version is durable (MV42).
+fn at_home(version: u64) -> Stamp {
+    Stamp {
+        ver: version,
+        from: version,
+        durable: version,
+    }
+}
+
+/// The stamp of a late page that is only made in memory: of the commit that has left it late.
+fn home_stamp(carrier: &Image) -> Stamp {
+    Stamp {
+        durable: page::u64_at(carrier, 40),
+        ..at_home(page::u64_at(carrier, 32))
+    }
+}
+
+/// True for what the next image of a page must have: an entry that is live, that owns pages, or that somebody
+/// reads.
+fn is_kept(keep: &Keep, e: &Entry) -> bool {
+    e.live() || e.overflow != 0 || keep.sees(e.start, e.end)
 }
 
 impl Core {
@@ -139,30 +180,37 @@ impl Core {
             node.strip(before);
         }
         match late {
-            Some(late) => self.with_change(node, late),
+            Some(late) => self.with_change(node, &image, late),
             None => Ok(node),
         }
     }
 
     /// The node of a late page. It may have come home just now. Its carrier is only written over after
     /// that, and after the word says so.
-    fn with_change(&mut self, node: Node, late: Late) -> Result<Node> {
-        let image = self.read_image(late.carrier)?;
-        page::verify(&image, PageNo(late.carrier), self.salt)?;
-        let version = page::u64_at(&image[..], 32);
+    fn with_change(&mut self, node: Node, in_place: &Image, late: Late) -> Result<Node> {
+        let carrier = self.read_image(late.carrier)?;
+        page::verify(&carrier, PageNo(late.carrier), self.salt)?;
+        if node.ver >= page::u64_at(&carrier[..], 32) {
+            return Ok(node); // MV44
+        }
+        let next = self.next_image_of(late, &carrier, in_place)?;
+        let next = next.stamped(home_stamp(&carrier))?;
+        let next = Node::decode(&next, PageNo(late.page), self.salt)?;
+        Ok(change::late_node(&node, &next))
+    }
+
+    /// The next image of a late page, cleared.
+    fn next_image_of(&self, late: Late, carrier: &Image, in_place: &Image) -> Result<Cleared> {
         let damaged = |what| Error::Damaged {
             page: PageNo(late.page),
             what,
         };
-        match change::change_of(&image) {
-            Some(_) if node.ver >= version => Ok(node), // MV44
-            Some(change) if change::late_page_of(&image) == late.page => node
-                .changed_by(change, version, page::u64_at(&image[..], 40))
-                .ok_or(damaged(
-                    "the change that another page carries for it does not begin from it",
-                )),
-            _ => Err(damaged("no page carries its change any more")),
-        }
+        let change = change::change_of(carrier)
+            .filter(|change| page::u32_at(change, 0) == late.page)
+            .ok_or(damaged("no page carries its change any more"))?;
+        Cleared::by(&change, in_place)?.ok_or(damaged(
+            "the change that another page carries for it does not begin from it",
+        ))
     }
 
     /// Writes the late page, if there is one, and flushes it. Every writer does this before it writes
@@ -180,67 +228,134 @@ impl Core {
             self.flush_storage()?;
             self.now_durable(version)?;
         }
-        self.write_home(&node, version)?;
+        match self.double {
+            true => self.write_home_through_slot(&node, version)?,
+            false => self.write_home(&node, version)?,
+        }
         self.set_late(None)
     }
 
     /// Writes a page as this version has left it, which is the newest one and durable, and flushes it.
     fn write_home(&mut self, node: &NodeRef, version: u64) -> Result<()> {
-        // Changes may have led over this page to the record of this version, and end here now. So it says
-        // that the version is durable (MV42).
-        let stamp = Stamp {
-            ver: version,
-            from: version,
-            durable: version,
-        };
-        let image = node.encode(self.salt, stamp)?;
-        if let Err(e) = self.write_images(&[(node.page.0, image)]) {
-            // A file system that copies on write may be full. The page is as before, or home.
-            return Err(if e.is_full() { e } else { self.poison(e) });
-        }
+        let image = node.encode(self.salt, at_home(version))?;
+        self.write_home_image(node.page.0, image)?;
         self.flush_storage()
+    }
+
+    fn write_home_image(&mut self, page: u32, image: Box<Image>) -> Result<()> {
+        // Its cells have other places now than those of a node in the cache.
+        let node = Node::decode(&image, PageNo(page), self.salt)?;
+        self.cache.insert(page, NodeRef::new(node));
+        // A file system that copies on write may be full. The page is as before, or home.
+        self.write_images(&[(page, image)])
+            .map_err(|e| if e.is_full() { e } else { self.poison(e) })
+    }
+
+    /// The same where the page may tear: as if the newest version had been a commit through a slot (MV50).
+    fn write_home_through_slot(&mut self, node: &NodeRef, version: u64) -> Result<()> {
+        let images = [(node.page.0, node.encode(self.salt, at_home(version))?)];
+        let slot = self.load(SLOT)? as u32 & 1;
+        let round = Round {
+            number: 0,
+            is_last: true,
+        };
+        self.fill_slot(slot, at_home(version), round, &Layout::of(&images))?;
+        self.flush_storage()?; // MV26
+        self.store(SLOT, u64::from(slot ^ 1))?;
+        let [(page, image)] = images;
+        self.write_home_image(page, image)
     }
 
     // ---- commits
 
     /// Writes the transaction, if its page may be late: true. Then only its publication is missing.
     pub(crate) fn write_late(&mut self, durability: Durability) -> Result<bool> {
-        if self.double || durability != Durability::Flush || self.txn()?.written.is_some() {
+        if durability != Durability::Flush || self.txn()?.written.is_some() {
             self.chain = self.chain.ended();
             return Ok(false);
         }
         if let Err(e) = self.prepare() {
             return Err(self.undo_if_full(e));
         }
-        let chain = std::mem::take(&mut self.chain);
-        let Some(plan) = self.plan(&chain)? else {
+        let mut chain = std::mem::take(&mut self.chain);
+        let Some(plan) = self.plan(&mut chain)? else {
             self.chain = self.next_of(&chain)?;
             return Ok(false);
         };
         let (last, version) = (plan.carrier, self.version()?);
         let is_whole = plan.late.is_none();
-        if let Err(e) = self.write_plan(plan) {
-            return Err(self.undo_late(e));
-        }
+        let next = match self.write_plan(plan) {
+            Ok(next) => next,
+            Err(e) => return Err(self.undo_late(e)),
+        };
         self.stats.late_commits += 1;
         self.chain = Chain {
             commits: chain.commits.saturating_add(1),
             late: chain.late.saturating_add(1),
+            failures: chain.failures,
             last,
             version,
             followed_from: is_whole.then_some(self.header.seq),
-            ..chain
+            next,
         };
         Ok(true)
     }
 
+    /// With `Double`, a commit that leaves no page late brings the late one home in its slot, next to its own
+    /// pages and with one flush. Until the slot is whole, the page is late as before.
+    pub(crate) fn take_late_page_along(&mut self) -> Result<()> {
+        let Some(late) = self.late()?.filter(|_| self.double) else {
+            return Ok(());
+        };
+        let txn = self.txn()?;
+        // A page that it frees may be used again before its slot is written over.
+        if txn.dirty.is_empty() || txn.written.is_some() || txn.freed.contains(&late.page) {
+            return Ok(());
+        }
+        if txn.dirty.contains_key(&late.page) {
+            return Ok(());
+        }
+        room::for_a_page()?;
+        let keep = self.keep()?;
+        let mut node = (*self.node(late.page)?).clone();
+        // Without what nobody needs any more, its gap is larger.
+        let gone = node.sift(|e| e.overflow != 0 || !Self::collectable(&keep, e));
+        self.stats.collected += gone.len() as u64;
+        self.txn()?.dirty.insert(late.page, NodeRef::new(node));
+        Ok(())
+    }
+
+    /// Writes what a commit through a slot writes in place. A reader of the late page finds it at home before
+    /// its carrier is written over.
+    pub(crate) fn write_in_place_after_late(&mut self, images: &[(u32, Box<Image>)]) -> Result<()> {
+        let Some(late) = self.late()? else {
+            return self.write_images(images);
+        };
+        let home = images.partition_point(|(page, _)| *page != late.page);
+        let (before, rest) = images.split_at(home);
+        let (home, after) = rest.split_at(rest.len().min(1));
+        self.write_images(home)?;
+        self.set_late(None)?;
+        self.write_images(before)?;
+        self.write_images(after)
+    }
+
     /// The chain after a commit without a late page.
     fn next_of(&mut self, chain: &Chain) -> Result<Chain> {
-        let next = chain.ended();
+        let double = self.double;
         let txn = self.txn()?;
-        let follows = chain.version == txn.base && chain.late == 0;
+        let is_next = chain.version == txn.base;
         let Some((page, _)) = only_leaf(txn) else {
-            return Ok(next);
+            return Ok(chain.ended());
+        };
+        // With `Double` it has cost no flush that one of these commits was not late.
+        let follows = is_next && (chain.late == 0 || double);
+        let next = match is_next && double {
+            true => Chain {
+                failures: chain.failures,
+                ..Chain::default()
+            },
+            false => chain.ended(),
         };
         Ok(Chain {
             commits: if follows {
@@ -255,7 +370,7 @@ impl Core {
     }
 
     /// How to commit with a late page, if that may be.
-    fn plan(&mut self, chain: &Chain) -> Result<Option<Plan>> {
+    fn plan(&mut self, chain: &mut Chain) -> Result<Option<Plan>> {
         let (late, header) = (self.late()?, self.header.seq);
         let txn = self.txn()?;
         let (base, is_newest) = (txn.base, chain.version == txn.base);
@@ -264,36 +379,59 @@ impl Core {
         };
         // Recovery reaches the page that is written (MV37).
         let is_on = late.is_some() || is_newest && chain.followed_from == Some(header);
-        let may_begin = is_newest
-            && chain.commits >= chain.run_up(self.options.late_after)
-            && self.header.marks(chain.last)
-            // Otherwise it costs one page in any case.
-            && !self.header.marks(page);
-        if !(is_on || may_begin) || !self.may_be_late()? {
+        let begins = !is_on;
+        if begins && !(is_newest && self.may_begin(chain, page)) || !self.may_be_late()? {
             return Ok(None);
         }
+        let from = late.map_or(chain.last, |late| late.page);
+        let change = match from == page {
+            // The page would have bytes that no carrier has for it, and may tear (MV49).
+            true if self.double => return Ok(None),
+            true => None,
+            false => match self.change_of(&node)? {
+                Some(change) => Some(change),
+                None => return Ok(None),
+            },
+        };
         // The first of a chain does not move the floor: the page that it writes may have a record that names
         // others (MV43).
-        let moves_floor = is_on && self.should_move_floor()?;
+        let moves_floor = is_on && (self.should_move_floor()? || self.is_on_the_way(&change));
         if moves_floor && base <= self.header.floor + 1 {
             // The version before the carrier's must be above it (MV41).
             return Ok(None);
         }
-        let from = late.map_or(chain.last, |late| late.page);
-        let plan = |late, carrier, node| Plan {
-            late,
-            carrier,
-            node,
+        let image = match &change {
+            None => Some(Cleared::of(node.encode(self.salt, self.stamp()?)?)),
+            Some(change) => {
+                let next = chain.next.take().filter(|_| is_newest);
+                self.image_with_room(from, late, next, change.bytes.len())?
+            }
+        };
+        Ok(image.map(|image| Plan {
+            late: change,
+            carrier: from,
+            image,
             moves_floor,
+            begins,
+        }))
+    }
+
+    /// True if recovery may need the page that changes to find its change, and the page may be torn when it
+    /// comes home (MV52).
+    fn is_on_the_way(&self, change: &Option<Change>) -> bool {
+        let before = change.as_ref().map_or(0, |change| change.before);
+        self.double && before > self.header.floor
+    }
+
+    /// True if a chain may begin with the page that the newest commit has written.
+    fn may_begin(&self, chain: &Chain, page: u32) -> bool {
+        let is_reached = match self.double {
+            // Its slot names the page, and has what mends it.
+            true => self.header.settled < chain.version,
+            // With a mark of the page that changes it costs one page in any case.
+            false => self.header.marks(chain.last) && !self.header.marks(page),
         };
-        if from == page {
-            return Ok(Some(plan(None, page, node)));
-        }
-        let Some(change) = self.change_of(&node)? else {
-            return Ok(None);
-        };
-        let carrier = self.with_room(from, change.len())?;
-        Ok(carrier.map(|node| plan(Some((page, change)), from, node)))
+        is_reached && chain.commits >= chain.run_up(self.options.late_after)
     }
 
     fn should_move_floor(&self) -> Result<bool> {
@@ -317,74 +455,143 @@ impl Core {
             && self.options.optimizations.metadata_embedding)
     }
 
-    /// The change of a leaf of the transaction, if the page in place is known.
-    fn change_of(&mut self, node: &Node) -> Result<Option<Vec<u8>>> {
-        let version = self.version()?;
-        let Some(before) = self.cache.get(node.page.0) else {
-            return Ok(None);
+    /// The change of a leaf of the transaction, if its cells can keep their places.
+    fn change_of(&mut self, node: &Node) -> Result<Option<Change>> {
+        let page = node.page.0;
+        let before = match self.cache.get(page).filter(|node| node.image().is_some()) {
+            Some(node) => node,
+            None => {
+                let image = self.read_image(page)?;
+                NodeRef::new(Node::decode(&image, node.page, self.salt)?)
+            }
         };
         if self.lost.before(before.ver).is_some() {
             return Ok(None);
         }
-        debug_assert!(self.stands_in_place(&before)?);
-        Ok(Some(node.change_from(&before, version)))
+        let Some(in_place) = before.image() else {
+            return Ok(None);
+        };
+        debug_assert!(self.stands_in_place(page, in_place)?);
+        // This commit is durable before the page is written. So nobody needs the entries that end in it, but
+        // readers.
+        let keep = self.keep_of_readers()?;
+        let next = node.next_image(&before, in_place, |e| is_kept(&keep, e))?;
+        Ok(next.and_then(|next| {
+            let bytes = next.change_from(in_place)?;
+            Some(Change {
+                page,
+                bytes,
+                next,
+                before: before.ver,
+            })
+        }))
     }
 
-    /// True if the page in place has these entries: a change is of that page.
-    fn stands_in_place(&mut self, node: &NodeRef) -> Result<bool> {
+    /// True if these are the bytes of a page in place: a change is of those.
+    fn stands_in_place(&mut self, page: u32, bytes: &Image) -> Result<bool> {
         let read = self.stats.pages_read;
-        let image = self.read_image(node.page.0)?;
+        let image = self.read_image(page)?;
         self.stats.pages_read = read;
-        let in_place = Node::decode(&image, node.page, self.salt)?;
-        Ok(in_place.same_entries(node))
+        Ok(*image == *bytes)
     }
 
-    /// The newest node of a page, without the dead entries that can go if a change of so many bytes needs
-    /// the room. `None`: it has no room.
-    fn with_room(&mut self, page: u32, bytes: usize) -> Result<Option<NodeRef>> {
+    /// The image of the page that is to carry a change of so many bytes, not sealed. It is the one of which
+    /// its own carrier has the change (MV45). `None`: it has no room, or a reader needs what it has not.
+    fn image_with_room(
+        &mut self,
+        page: u32,
+        late: Option<Late>,
+        next: Option<Cleared>,
+        bytes: usize,
+    ) -> Result<Option<Cleared>> {
         let node = self.node(page)?;
         if self.lost.before(node.ver).is_some() {
             return Ok(None);
         }
-        if change::room(&node) >= bytes {
-            return Ok(Some(node));
+        let stamp = self.stamp()?;
+        if let Some(late) = late {
+            let next = match next {
+                Some(next) => next,
+                None => {
+                    let (carrier, in_place) =
+                        (self.read_image(late.carrier)?, self.read_image(page)?);
+                    self.next_image_of(late, &carrier, &in_place)?
+                }
+            };
+            let keep = self.keep()?;
+            let at_home = Node::decode(&*next.stamped(stamp)?, PageNo(page), self.salt)?;
+            if next.room() >= bytes && at_home.has_all(&node, |e| is_kept(&keep, e)) {
+                return Ok(Some(next));
+            }
+            if self.double {
+                return Ok(None);
+            }
+        }
+        // Otherwise the page is whole in place, or in its slot.
+        self.encode_with_room(&node, stamp, bytes)
+    }
+
+    /// A page anew, without the dead entries that can go if a change of so many bytes needs the room.
+    fn encode_with_room(
+        &mut self,
+        node: &NodeRef,
+        stamp: Stamp,
+        bytes: usize,
+    ) -> Result<Option<Cleared>> {
+        let image = Cleared::of(node.encode(self.salt, stamp)?);
+        if image.room() >= bytes {
+            return Ok(Some(image));
         }
         room::for_a_page()?;
         let keep = self.keep()?;
-        let mut less = (*node).clone();
+        let mut less = (**node).clone();
         // One that owns pages would free them.
         let gone = less.sift(|e| e.overflow != 0 || !Self::collectable(&keep, e));
         self.stats.collected += gone.len() as u64;
-        Ok((change::room(&less) >= bytes).then(|| Arc::new(less)))
+        let image = Cleared::of(less.encode(self.salt, stamp)?);
+        Ok((image.room() >= bytes).then_some(image))
     }
 
-    fn write_plan(&mut self, plan: Plan) -> Result<()> {
+    /// Writes the page, and flushes it. Returns the next image of the page that is late now.
+    fn write_plan(&mut self, plan: Plan) -> Result<Option<Cleared>> {
+        let Plan {
+            late,
+            carrier,
+            image: cleared,
+            moves_floor,
+            begins,
+        } = plan;
         let stamp = self.stamp()?;
+        let mut image = cleared.stamped(stamp)?;
         self.store(WRITING, stamp.ver)?;
         // Before it is written: a rollback looks there.
-        self.txn()?.record = Some((plan.carrier, Vec::new()));
-        if plan.moves_floor {
-            self.move_floor_to_carrier(plan.carrier)?;
+        self.txn()?.record = Some((carrier, Vec::new()));
+        if moves_floor {
+            self.move_floor_to_carrier(carrier)?;
         }
-        let mut image = plan.node.encode(self.salt, stamp)?;
-        let crc = match &plan.late {
-            Some((_, change)) => change::put_change(&mut image, change),
-            None => page::put_record(&mut image, &Record::default()),
-        };
-        self.write_images(&[(plan.carrier, image)])?;
+        let change = late.as_ref().map(|change| &change.bytes[..]);
+        let crc = cleared.carry(&mut image, change);
+        let node = NodeRef::new(Node::decode(&image, PageNo(carrier), self.salt)?);
+        self.write_images(&[(carrier, image)])?;
         self.flush_storage()?;
         let txn = self.txn()?;
-        txn.dirty.insert(plan.carrier, plan.node);
+        txn.dirty.insert(carrier, node);
         txn.written = Some(Written {
             flushed: true,
-            crcs: vec![(plan.carrier, crc)],
+            crcs: vec![(carrier, crc)],
             in_place: Vec::new(),
-            late: plan.late.map(|(page, _)| Late {
-                page,
-                carrier: plan.carrier,
+            late: late.as_ref().map(|change| Late {
+                page: change.page,
+                carrier,
             }),
         });
-        self.store(LATE_COMMITS, self.load(LATE_COMMITS)? + 1)
+        // The slots must be settled before a page that they have is written twice (MV47).
+        let commits = match begins && self.double {
+            true => MOST,
+            false => self.load(LATE_COMMITS)? + 1,
+        };
+        self.store(LATE_COMMITS, commits)?;
+        Ok(late.map(|change| change.next))
     }
 
     /// Writes a header from which recovery need not follow the changes of earlier commits. The newest one
@@ -398,6 +605,10 @@ impl Core {
         };
         let mut header = self.header.clone();
         header.floor = base - 1;
+        if self.double {
+            // The flush of the commit before has covered what the slots have, in place.
+            header.settled = header.floor;
+        }
         header.region = 1;
         header.marks = Marks::Some([newest, next].into());
         header.reserved = version + RESERVED;
@@ -435,7 +646,9 @@ impl Core {
             return Ok(());
         }
         if self.late()?.is_some() {
-            return self.bring_home();
+            self.bring_home()?;
+            // Recovery would take the page for a newer one than its slot has.
+            return self.flush_storage();
         }
         let node = match self.cache.get(page) {
             Some(node) => node,
@@ -468,26 +681,69 @@ impl Core {
         Ok(())
     }
 
-    /// Finds the page that is late, among the pages that recovery has seen.
-    pub(crate) fn learn_late(&mut self, pages: &[Seen]) -> Result<Option<Late>> {
-        let late = late_of(pages);
+    /// Writes the late page home if it was torn when it came home: with `Double`. All others were flushed
+    /// before, so only the newest carrier may have such a change (MV48). It is newer than `than`, see
+    /// [`Core::learn_late`].
+    pub(crate) fn mend_late_page(&mut self, found: &mut Vec<Seen>, than: u64) -> Result<()> {
+        let end = self.pages_of_file()?;
+        let Some(Late { page, carrier }) = newest_carrier(found, than) else {
+            return Ok(());
+        };
+        if page >= end {
+            return Ok(());
+        }
+        let torn = self.read_image(page)?;
+        if page::verify(&torn, PageNo(page), self.salt).is_ok() {
+            return Ok(());
+        }
+        let carrier = self.read_image(carrier)?;
+        let Some(change) = change::change_of(&carrier) else {
+            return Ok(());
+        };
+        let Some(next) = Cleared::by(&change, &torn)? else {
+            return Ok(());
+        };
+        let image = next.stamped(at_home(page::u64_at(&carrier[..], 32)))?;
+        self.flush_what_was_found()?;
+        self.forget_found();
+        found.extend(seen(&image, page, self.salt));
+        found.sort_unstable_by_key(|s| s.page);
+        self.write_images(&[(page, image)])?;
+        // It is not late any more, so its carrier may be written over (MV51).
+        self.flush_storage()
+    }
+
+    /// Finds the page that is late, among the pages that recovery has seen. Its carrier is newer than `than`:
+    /// the floor, what is settled, and what the slots have. An older carrier may name a page that was freed
+    /// since, and is torn.
+    pub(crate) fn learn_late(
+        &mut self,
+        pages: &[Seen],
+        than: u64,
+        are_settled: bool,
+    ) -> Result<Option<Late>> {
+        let late = newest_carrier(pages, than).filter(|late| {
+            let ver_of = |page: u32| {
+                let at = pages.binary_search_by_key(&page, |s| s.page);
+                at.map_or(0, |at| pages[at].ver)
+            };
+            ver_of(late.page) < ver_of(late.carrier)
+        });
         self.set_late(late)?;
-        let commits = pages.iter().filter(|s| s.late != 0).count();
-        self.store(LATE_COMMITS, commits as u64)?;
+        // The slots must be settled before a page that they have is written twice (MV47).
+        let commits = match are_settled {
+            false => MOST,
+            true => pages.iter().filter(|s| s.late != 0).count() as u64,
+        };
+        self.store(LATE_COMMITS, commits)?;
         Ok(late)
     }
 }
 
-/// The page that is late: the one that is older than the page that carries its change.
-fn late_of(pages: &[Seen]) -> Option<Late> {
-    let ver_of = |page: u32| {
-        let at = pages.binary_search_by_key(&page, |s| s.page);
-        at.map_or(0, |at| pages[at].ver)
-    };
-    let carriers = pages
-        .iter()
-        .filter(|s| s.late != 0 && ver_of(s.late) < s.ver);
-    let newest = carriers.max_by_key(|s| s.ver)?;
+/// The newest page that carries a change, if it is newer than `than`, and the page that the change is for.
+fn newest_carrier(pages: &[Seen], than: u64) -> Option<Late> {
+    let carriers = pages.iter().filter(|s| s.late != 0);
+    let newest = carriers.max_by_key(|s| s.ver).filter(|s| s.ver > than)?;
     Some(Late {
         page: newest.late,
         carrier: newest.page,

@@ -57,7 +57,9 @@ impl Core {
     /// Makes sure that recovery will look at these pages, which the write transaction is about to
     /// write.
     pub(crate) fn mark_regions(&mut self, pages: &[u32], flushed: Flushed) -> Result<()> {
-        self.bring_home()?; // MV38
+        if !self.double {
+            self.bring_home()?; // MV38
+        }
         let version = self.version()?;
         let reserved = self.header.reserved;
         let marked = pages.iter().all(|p| self.header.marks(*p));
@@ -86,7 +88,11 @@ impl Core {
                 self.write_header(header, None)?;
                 self.marked_by += 1;
             }
-            None => self.move_floor(header, pages)?,
+            None => {
+                // With `Double` it may be late until then.
+                self.bring_home()?;
+                self.move_floor(header, pages)?;
+            }
         }
         if first { self.flush_storage() } else { Ok(()) }
     }

@@ -385,14 +385,17 @@ impl Core {
         let Redone {
             newest,
             next_slot,
+            unsettled,
             places,
         } = self.redo_slots(published)?;
         let redone = newest.map(|(version, _)| version);
         if published == 0 {
             self.store(SLOT, u64::from(next_slot))?;
         }
-        let pages = self.look_at_regions(&places)?;
-        let late = self.learn_late(&pages)?;
+        let mut pages = self.look_at_regions(&places)?;
+        let than = self.header.floor.max(self.header.settled).max(unsettled);
+        self.mend_late_page(&mut pages, than)?;
+        let late = self.learn_late(&pages, than, unsettled == 0)?;
         // A slot may be there without the header of its commit, which marks what was born in it.
         let header = &self.header;
         let unmarked = pages
@@ -400,9 +403,7 @@ impl Core {
             .any(|s| s.birth > header.floor && !header.marks(s.page));
         if again {
             // Pages of commits through slots are in place again, and as durable as their slots.
-            if redone.is_none() {
-                self.write_pages_again(&pages)?;
-            }
+            self.write_pages_again(&pages, redone.unwrap_or(0))?;
             self.store(AGAIN, 0)?;
         }
         if published == 0 && self.a_settled_slot_may_come_back()? {
@@ -428,7 +429,7 @@ impl Core {
             let needs_record =
                 self.double && top > floor && redone != Some(top) && self.header.reserved == 0;
             // With `double`, a page comes home through a slot.
-            let needs_slot = self.double && late.is_some();
+            let needs_slot = self.double && late.is_some() && Slots::of(&self.header).is_none();
             if published == 0 && !slots_hold_news && !needs_record && !needs_slot {
                 self.go_on(top, &pages)?;
                 return match redone {

@@ -29,6 +29,7 @@ mod abbreviated;
 pub(crate) mod cell;
 pub(crate) mod change;
 pub(crate) mod node;
+mod place;
 pub(crate) mod spans;
 pub(crate) mod varint;
 
@@ -234,10 +235,10 @@ pub(crate) fn record_of(image: &Image) -> Option<Record> {
     let pages = (0..count)
         .map(|i| (u32_at(image, from + 8 * i), u32_at(image, from + 8 * i + 4)))
         .collect();
-    let list = match (is_list, change::change_of(image)) {
+    let list = match (is_list, change::carries(image)) {
         (true, _) => u32_at(image, 60),
-        (false, None) => u32_at(image, 56),
-        (false, Some(_)) => 0,
+        (false, false) => u32_at(image, 56),
+        (false, true) => 0,
     };
     Some(Record { pages, list })
 }

@@ -22,6 +22,13 @@ use crate::types::{PAGE_SIZE, PageNo, TreeKind};
 /// The end of an entry that has not ended.
 pub(crate) const INF: u64 = u64::MAX;
 
+/// Free bytes before a cell: as many as the version in which an entry ends may take, for a long time.
+const SLACK: usize = 3;
+/// The cells of a page with such bytes have so many bytes at least, on average,
+const LARGE_CELL: usize = 64;
+/// and its gap has so many left.
+const ENOUGH: usize = 128;
+
 /// A shared node.
 pub(crate) type NodeRef = Arc<Node>;
 
@@ -99,6 +106,8 @@ pub(crate) struct Node {
     pub(crate) next: u32,
     /// Bytes of slots and cells.
     size: usize,
+    /// True while it is the page as it was read: `heap` begins with its image.
+    is_image: bool,
 }
 
 impl Node {
@@ -129,6 +138,7 @@ impl Node {
             size: 0,
             dead: 0,
             newest_start: 0,
+            is_image: false,
         }
     }
 
@@ -156,6 +166,17 @@ impl Node {
         self.entries.get_or_init(|| self.decode_cells().collect())
     }
 
+    /// The bytes of its page, if it is as it was read.
+    pub(crate) fn image(&self) -> Option<&Image> {
+        let bytes = self.is_image.then(|| self.heap.get(..PAGE_SIZE))?;
+        <&Image>::try_from(bytes?).ok()
+    }
+
+    /// Its page is about to be written anew.
+    pub(crate) fn forget_image(&mut self) {
+        self.is_image = false;
+    }
+
     /// The number of entries.
     pub(crate) fn len(&self) -> usize {
         self.count as usize
@@ -172,6 +193,7 @@ impl Node {
 
     /// The entries, for a change.
     fn entries_mut(&mut self) -> &mut Vec<Entry> {
+        self.is_image = false;
         if self.entries.get().is_none() {
             self.entries = OnceLock::from(self.decode_cells().collect::<Vec<_>>());
         }
@@ -427,11 +449,26 @@ impl Node {
     }
 
     /// The page's bytes as version `ver` writes them, sealed. `durable` is the newest durable
-    /// version.
+    /// version. A leaf with enough room has some free bytes before each cell, for an entry that ends or a
+    /// row that becomes a little longer: see [`super::place`].
     ///
     /// # Errors
     /// `TooBig` if it does not fit: a defect of the tree, found before anything is written.
     pub(crate) fn encode(&self, salt: u64, stamp: Stamp) -> Result<Box<Image>> {
+        let has_room = self.size + SLACK * self.len() + ENOUGH <= CAPACITY;
+        let is_large = self.size >= LARGE_CELL * self.len();
+        match self.kind == PageType::Leaf && has_room && is_large {
+            true => self.encode_with(salt, stamp, SLACK),
+            false => self.encode_with(salt, stamp, 0),
+        }
+    }
+
+    /// The same, with all free bytes in the gap.
+    pub(crate) fn encode_tight(&self, salt: u64, stamp: Stamp) -> Result<Box<Image>> {
+        self.encode_with(salt, stamp, 0)
+    }
+
+    fn encode_with(&self, salt: u64, stamp: Stamp, slack: usize) -> Result<Box<Image>> {
         let mut image = room::image()?;
         set_u32(&mut image[..], 4, self.page.0);
         set_u64(&mut image[..], 8, salt);
@@ -449,13 +486,13 @@ impl Node {
             set_u16(&mut image[..], 48, self.size as u16);
             image[HEADER..HEADER + self.size].copy_from_slice(self.data());
         } else {
-            self.encode_entries(&mut image)?;
+            self.encode_entries(&mut image, slack)?;
         }
         super::seal(&mut image);
         Ok(image)
     }
 
-    fn encode_entries(&self, image: &mut Image) -> Result<()> {
+    fn encode_entries(&self, image: &mut Image, slack: usize) -> Result<()> {
         let shape = self.shape();
         let mut at = PAGE_SIZE;
         let mut bytes = Vec::with_capacity(64);
@@ -463,8 +500,10 @@ impl Node {
             bytes.clear();
             cell::put(&mut bytes, e, self.local(e), shape, self.birth);
             let slot = HEADER + 2 * i;
+            // What is below the cell before.
+            let slack = if i == 0 { 0 } else { slack };
             at = at
-                .checked_sub(bytes.len())
+                .checked_sub(bytes.len() + slack)
                 .filter(|at| *at >= slot + 2)
                 .ok_or(Error::TooBig("a node for its page"))?;
             image[at..at + bytes.len()].copy_from_slice(&bytes);
@@ -535,6 +574,7 @@ impl Node {
         self.heap.resize(PAGE_SIZE + PADDING, 0);
         self.spans = OnceLock::from(spans);
         self.count = count as u32;
+        self.is_image = true;
         Some(())
     }
 }

@@ -12,11 +12,25 @@ use crate::marks::{TREE, commit, made};
 use crate::random::{Random, Seed, seeds};
 
 /// Options with which each commit that may leaves its page late, also in a small file.
-pub fn at_once() -> Options {
+pub fn at_once_with(torn: Torn) -> Options {
     Options {
         recovery_pages: 64,
         late_after: 0,
-        ..options(Torn::Trust)
+        ..options(torn)
+    }
+}
+
+pub fn at_once() -> Options {
+    at_once_with(Torn::Trust)
+}
+
+pub const BOTH: [Torn; 2] = [Torn::Trust, Torn::Double];
+
+/// What a power cut may do to a page that is written like this.
+pub fn cut_of(torn: Torn) -> PowerCut {
+    match torn {
+        Torn::Double => PowerCut::Torn,
+        _ => PowerCut::Atomic,
     }
 }
 
@@ -39,9 +53,12 @@ pub fn far(keys: i64, count: i64) -> Vec<i64> {
 
 #[test]
 fn a_random_commit_writes_one_page_whatever_the_size() {
-    for mebibytes in [16, 64] {
-        let (file, keys) = made(mebibytes, Torn::Trust);
-        let mut db = open(&file, options(Torn::Trust));
+    for (mebibytes, torn) in [16, 64]
+        .into_iter()
+        .flat_map(|size| BOTH.map(|torn| (size, torn)))
+    {
+        let (file, keys) = made(mebibytes, torn);
+        let mut db = open(&file, options(torn));
         let mut dice = Random::new(7);
         let mut key = || dice.below(keys as u64 / 4) as i64 * 4 + 1;
         for _ in 0..20 {
@@ -52,16 +69,17 @@ fn a_random_commit_writes_one_page_whatever_the_size() {
             commit(&mut db, key(), &[3; 500]);
         }
         let after = db.stats();
-        let pages = after.pages_written - before.pages_written;
+        let slots = after.slot_pages_written - before.slot_pages_written;
+        let pages = after.pages_written - before.pages_written + slots;
         let header = after.header_pages_written - before.header_pages_written;
         let flushes = after.flushes - before.flushes;
         let late = after.late_commits - before.late_commits;
         file.kill_all();
         std::mem::forget(db);
-        let mut db = open(&file, options(Torn::Trust));
+        let mut db = open(&file, options(torn));
         let read = db.stats().pages_read;
         println!(
-            "{mebibytes} MiB: {pages} pages, {header} of the header, {flushes} flushes, {late} late; recovery reads {read}"
+            "{mebibytes} MiB, {torn:?}: {pages} pages, {header} of the header, {flushes} flushes, {late} late; recovery reads {read}"
         );
         assert!(pages + header <= 1100, "{pages} {header}");
         assert!(flushes <= 1050, "{flushes}");
@@ -169,10 +187,13 @@ fn other_handles_read_a_late_page_and_earlier_versions_of_it() {
 /// While a handle reads the late page, another one brings it home, and writes its carrier.
 #[test]
 fn a_reader_finds_a_late_page_at_any_moment() {
-    for by_force in [false, true] {
+    for (by_force, torn) in [false, true]
+        .into_iter()
+        .flat_map(|by| BOTH.map(|torn| (by, torn)))
+    {
         let make = || {
-            let (file, keys) = made(1, Torn::Trust);
-            let mut db = open(&file, at_once());
+            let (file, keys) = made(1, torn);
+            let mut db = open(&file, at_once_with(torn));
             let rows = far(keys, 6);
             for key in &rows[..4] {
                 commit(&mut db, *key, &[2; 500]);
@@ -195,7 +216,8 @@ fn a_reader_finds_a_late_page_at_any_moment() {
         };
         let steps = at_every_step(make, write, |file, hook: &Hook, world, arm| {
             let rows = world.lock().expect("the world").1.clone();
-            let mut reader = Db::open(hook.storage(file.storage()), at_once()).expect("opened");
+            let mut reader =
+                Db::open(hook.storage(file.storage()), at_once_with(torn)).expect("opened");
             let view = reader.snapshot().expect("a snapshot");
             arm();
             let row = reader.get_integer(view.version(), TREE, rows[3]);
@@ -260,6 +282,7 @@ const ALL: [Next; 15] = [
 
 struct World {
     file: MemoryFile,
+    torn: Torn,
     /// Rows of leaves of their own.
     keys: Vec<i64>,
     rows: Rows,
@@ -269,12 +292,13 @@ struct World {
 }
 
 impl World {
-    fn new() -> World {
-        let (file, keys) = made(1, Torn::Trust);
+    fn new(torn: Torn) -> World {
+        let (file, keys) = made(1, torn);
         let keys = far(keys, 60);
         World {
             rows: keys.iter().map(|key| (*key, 1)).collect(),
             file,
+            torn,
             keys,
             next: Vec::new(),
             value: 1,
@@ -367,7 +391,7 @@ impl World {
                 self.commit(&mut db, &[before])
             }
             Next::Other => {
-                let mut other = Db::open(self.file.storage(), at_once())?;
+                let mut other = Db::open(self.file.storage(), at_once_with(self.torn))?;
                 self.commit(&mut other, &some[..2])?;
                 self.go(&mut other, random, 2)?;
                 self.go(&mut db, random, 2).map(|_| ())
@@ -381,6 +405,16 @@ impl World {
                 db.set_optimizations(optimizations)?;
                 self.commit(&mut db, &[before])
             }
+        }
+    }
+
+    fn crash(&self, random: &mut Random) {
+        self.file.kill_after(None);
+        match random.chance(70) {
+            true => self
+                .file
+                .power_cut(cut_of(self.torn), &mut |n| random.below(n)),
+            false => self.file.kill_all(),
         }
     }
 
@@ -408,38 +442,36 @@ impl World {
 #[test]
 fn whatever_follows_a_late_page_loses_nothing() {
     let mut late = 0;
-    for seed in seeds(40) {
+    for (seed, torn) in seeds(40)
+        .into_iter()
+        .flat_map(|seed| BOTH.map(|torn| (seed, torn)))
+    {
         let _told = Seed("late", seed);
         let mut random = Random::new(seed);
-        let mut world = World::new();
+        let mut world = World::new(torn);
+        // On a device that tears pages, only `Double` may open it.
+        let any = |random: &mut Random| match torn {
+            Torn::Double => torn,
+            _ => *random.pick(&BOTH),
+        };
         for next in ALL {
-            let mut db = open(&world.file, at_once());
+            let mut db = open(&world.file, at_once_with(torn));
             let most = *random.pick(&[20, 100, 300]);
             world.file.kill_after(Some(1 + random.below(most)));
             let _ = world.go(&mut db, &mut random, 1);
             late += db.stats().late_commits;
             let _ = world.follow(db, next, &mut random);
-            crash(&world.file, &mut random);
+            world.crash(&mut random);
             // A recovery that is cut as well.
-            let torn = *random.pick(&[Torn::Trust, Torn::Double]);
+            let options = at_once_with(any(&mut random));
             world.file.kill_after(Some(1 + random.below(20)));
-            let opened = Db::open(world.file.storage(), Options { torn, ..at_once() });
-            std::mem::forget(opened);
-            crash(&world.file, &mut random);
-            let torn = *random.pick(&[Torn::Trust, Torn::Double]);
-            world.check(torn, next);
-            crash(&world.file, &mut random);
+            std::mem::forget(Db::open(world.file.storage(), options));
+            world.crash(&mut random);
+            world.check(any(&mut random), next);
+            world.crash(&mut random);
         }
     }
     println!("{late}");
-}
-
-fn crash(file: &MemoryFile, random: &mut Random) {
-    file.kill_after(None);
-    match random.chance(70) {
-        true => file.power_cut(PowerCut::Atomic, &mut |n| random.below(n)),
-        false => file.kill_all(),
-    }
 }
 
 /// The next open is one of `Double`, on a device that tears pages. The late page comes home through a slot.
@@ -448,7 +480,7 @@ fn a_late_page_comes_home_through_a_slot_where_pages_may_tear() {
     for seed in seeds(60) {
         let _told = Seed("late slot", seed);
         let mut random = Random::new(seed);
-        let mut world = World::new();
+        let mut world = World::new(Torn::Trust);
         let mut db = open(&world.file, at_once());
         let commits = 3 + random.below(9);
         world.go(&mut db, &mut random, commits).expect("committed");
@@ -477,7 +509,7 @@ fn a_late_page_comes_home_through_a_slot_where_pages_may_tear() {
 /// A file system that copies on write has no room for the page that a commit writes.
 #[test]
 fn a_full_disk_refuses_a_commit_and_the_late_page_stays() {
-    let mut world = World::new();
+    let mut world = World::new(Torn::Trust);
     let mut random = Random::new(3);
     let mut db = open(&world.file, at_once());
     let mut refused = 0;
@@ -511,13 +543,17 @@ fn a_full_disk_refuses_a_commit_and_the_late_page_stays() {
 /// The same where the page is there all the same. The rollback may be cut at any of its steps.
 #[test]
 fn a_commit_that_is_refused_and_yet_written_is_taken_back() {
-    for seed in seeds(400) {
+    for (seed, torn) in seeds(400)
+        .into_iter()
+        .flat_map(|seed| BOTH.map(|torn| (seed, torn)))
+    {
         let _told = Seed("refused", seed);
         let mut random = Random::new(seed);
-        let mut world = World::new();
+        let mut world = World::new(torn);
         let hook = Hook::default();
-        let mut db = Db::open(hook.storage(world.file.storage()), at_once()).expect("opened");
-        let mut other = open(&world.file, at_once());
+        let mut db =
+            Db::open(hook.storage(world.file.storage()), at_once_with(torn)).expect("opened");
+        let mut other = open(&world.file, at_once_with(torn));
         let commits = 3 + random.below(9);
         let (_, late) = world.go(&mut db, &mut random, commits).expect("committed");
         if random.chance(50) {
@@ -546,13 +582,13 @@ fn a_commit_that_is_refused_and_yet_written_is_taken_back() {
                 other.begin_write().expect("begun");
                 other.rollback().expect("rolled back");
             }
-            false => crash(&world.file, &mut random),
+            false => world.crash(&mut random),
         }
         if !world.file.kills() && random.chance(50) {
-            crash(&world.file, &mut random);
+            world.crash(&mut random);
         }
         std::mem::forget(db);
-        world.check(Torn::Trust, Next::Another);
+        world.check(torn, Next::Another);
         drop(other);
     }
 }
@@ -590,7 +626,7 @@ fn a_database_of_format_6_is_read_and_is_of_the_newest_before_a_page_is_late() {
             let is_newest = formats(&file.bytes()) == *b"77";
             assert!(is_newest || db.stats().late_commits == late, "{commits}");
         }
-        assert_eq!(db.stats().late_commits > 0, torn == Torn::Trust);
+        assert!(db.stats().late_commits > 0, "{torn:?}");
         assert_eq!(formats(&file.bytes()), *b"77");
         file.power_cut(PowerCut::Atomic, &mut |_| 0);
         std::mem::forget(db);

@@ -5,7 +5,7 @@ use lsmvbt::{Db, Durability, Error, MemoryFile, Options, PowerCut, Torn, TreeKin
 use crate::drive::{Model, Seen, read_all, small_transaction, transaction};
 use crate::headers::at_every_step;
 use crate::hooks::Hook;
-use crate::late::{at_once, far, open, value};
+use crate::late::{BOTH, at_once, at_once_with, cut_of, far, open, value};
 use crate::marks::{TREE, commit, made};
 use crate::random::{Random, Seed, seeds};
 
@@ -94,10 +94,13 @@ fn a_vacuum_that_gives_nothing_back_leaves_no_commit_behind_a_way_that_is_cut() 
 /// The flush with which a late page comes home fails, and the page cache has the page all the same.
 #[test]
 fn a_page_that_a_failed_flush_has_brought_home_is_written_again() {
-    for dies in [false, true] {
-        let (file, keys) = made(1, Torn::Trust);
+    for (dies, torn) in [false, true]
+        .into_iter()
+        .flat_map(|dies| BOTH.map(|torn| (dies, torn)))
+    {
+        let (file, keys) = made(1, torn);
         let rows = far(keys, 8);
-        let mut db = open(&file, at_once());
+        let mut db = open(&file, at_once_with(torn));
         commit(&mut db, rows[0], &[2; 500]);
         late(&mut db, rows[1], 3);
         file.fail_syncs(true);
@@ -110,13 +113,13 @@ fn a_page_that_a_failed_flush_has_brought_home_is_written_again() {
         file.fail_syncs(false);
         file.kill_after(None);
         drop(db);
-        let mut db = open(&file, at_once());
+        let mut db = open(&file, at_once_with(torn));
         assert_eq!(value(&mut db, rows[1]), 3);
         commit_all(&mut db, &[rows[0], rows[4]], 5).expect("committed");
         assert_eq!(value(&mut db, rows[1]), 3);
         power_cut(&file);
         drop(db);
-        let mut db = open(&file, at_once());
+        let mut db = open(&file, at_once_with(torn));
         assert_eq!(value(&mut db, rows[1]), 3, "{dies}");
         assert_eq!(value(&mut db, rows[0]), 5);
     }
@@ -134,16 +137,17 @@ struct Run {
     random: Random,
     file: MemoryFile,
     handles: Vec<Handle>,
+    torn: Torn,
     model: Model,
     late: u64,
     deaths: u64,
 }
 
 impl Run {
-    fn new(seed: u64) -> Run {
+    fn new(seed: u64, torn: Torn) -> Run {
         let mut random = Random::new(seed);
         let file = MemoryFile::new();
-        let mut db = open(&file, at_once());
+        let mut db = open(&file, at_once_with(torn));
         db.begin_write().expect("begun");
         let rows = db.create_tree(TreeKind::Integer).expect("a tree");
         let keys = db.create_tree(TreeKind::Bytes).expect("a tree");
@@ -172,6 +176,7 @@ impl Run {
             random,
             file,
             handles: Vec::new(),
+            torn,
             model,
             late: 0,
             deaths: 0,
@@ -182,7 +187,7 @@ impl Run {
         let options = Options {
             cache_pages: *self.random.pick(&[0, 9, 30, 2000]),
             late_after: *self.random.pick(&[0, 0, 2]),
-            ..at_once()
+            ..at_once_with(self.torn)
         };
         let db = open(&self.file, options);
         self.handles.push(Handle {
@@ -319,9 +324,8 @@ impl Run {
     fn bury_all(&mut self) {
         match self.random.chance(60) {
             true => {
-                let random = &mut self.random;
-                self.file
-                    .power_cut(PowerCut::Atomic, &mut |n| random.below(n));
+                let (random, cut) = (&mut self.random, cut_of(self.torn));
+                self.file.power_cut(cut, &mut |n| random.below(n));
             }
             false => self.file.kill_all(),
         }
@@ -338,9 +342,12 @@ impl Run {
 #[test]
 fn several_handles_leave_pages_late_and_die() {
     let (mut late, mut deaths) = (0, 0);
-    for seed in seeds(40) {
+    for (seed, torn) in seeds(40)
+        .into_iter()
+        .flat_map(|seed| BOTH.map(|torn| (seed, torn)))
+    {
         let _told = Seed("late hunt", seed);
-        let mut run = Run::new(seed);
+        let mut run = Run::new(seed, torn);
         for _ in 0..200 {
             run.step();
         }
