@@ -8,53 +8,29 @@
 //!
 //! Recovery reads the marked regions, and follows each change to the page that it is for. One page is late at
 //! most. [`crate::shared::LATE`] names it for all that read it from the file. With `Double` the page that comes
-//! home may tear: Q has what mends it. `docs/lsmvbt.md` has the rules MV37 to MV51, and the reasons.
-
-use std::sync::Arc;
+//! home may tear: Q has what mends it. `docs/lsmvbt.md` has the rules MV37 to MV52, and the reasons.
 
 use crate::core::{Core, Txn, Written};
 use crate::error::{Error, Result};
 use crate::header::Marks;
-use crate::heads::Layout;
+use crate::home::Late;
 use crate::marks::RESERVED;
-use crate::page::change::{self, Cleared};
+use crate::page::change::Cleared;
 use crate::page::{self, Entry, Image, Node, NodeRef, PageType, Stamp};
 use crate::readers::Keep;
-use crate::recover::{Seen, seen};
 use crate::room;
-use crate::rounds::Round;
-use crate::shared::{
-    CURRENT, DURABLE, FREED, HEADER_DURABLE, LATE, LATE_COMMITS, LOST_TO, SLOT, WRITING,
-};
+use crate::shared::{DURABLE, FREED, HEADER_DURABLE, LATE_COMMITS, LOST_TO, WRITING};
 use crate::types::{Durability, PageNo};
 
 /// Commits with a late page after which the floor moves, with one of them. Recovery reads a page for each.
-const MOST: u64 = 16;
-/// So many of them in a row are worth the flush with which they end.
+pub(crate) const MOST: u64 = 16;
+/// So many of them in a row are worth the flush with which they end,
 const WORTH: u32 = 32;
+/// or, with `Double`, the page of the header and the pages of a slot.
+const WORTH_OF_DOUBLE: u32 = 4;
 /// Where they end earlier, the next ones wait for twice as many commits, and so on: 128 times as many at
 /// most.
 const MOST_FAILURES: u32 = 7;
-
-/// A late page, and the page that carries its change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Late {
-    pub(crate) page: u32,
-    pub(crate) carrier: u32,
-}
-
-impl Late {
-    fn of_word(word: u64) -> Option<Late> {
-        let (page, carrier) = ((word >> 32) as u32, word as u32);
-        (page != 0).then_some(Late { page, carrier })
-    }
-
-    fn word(late: Option<Late>) -> u64 {
-        late.map_or(0, |late| {
-            u64::from(late.page) << 32 | u64::from(late.carrier)
-        })
-    }
-}
 
 /// The newest commits of this handle, as far as they changed one leaf each.
 #[derive(Debug, Default)]
@@ -77,10 +53,11 @@ pub(crate) struct Chain {
 
 impl Chain {
     /// After another commit than one with a late page.
-    fn ended(&self) -> Chain {
+    fn ended(&self, double: bool) -> Chain {
+        let worth = if double { WORTH_OF_DOUBLE } else { WORTH };
         let failures = match self.late {
             0 => self.failures,
-            1..WORTH => (self.failures + 1).min(MOST_FAILURES),
+            late if late < worth => (self.failures + 1).min(MOST_FAILURES),
             _ => 0,
         };
         Chain {
@@ -134,24 +111,6 @@ fn only_leaf(txn: &Txn) -> Option<(u32, &NodeRef)> {
     (nothing_else && is_old_leaf).then_some((*page, node))
 }
 
-/// The stamp of a page that comes home in the newest version, which is durable. Changes may have led over this
-/// page to the record of that version, and end here now. So it says that the version is durable (MV42).
-fn at_home(version: u64) -> Stamp {
-    Stamp {
-        ver: version,
-        from: version,
-        durable: version,
-    }
-}
-
-/// The stamp of a late page that is only made in memory: of the commit that has left it late.
-fn home_stamp(carrier: &Image) -> Stamp {
-    Stamp {
-        durable: page::u64_at(carrier, 40),
-        ..at_home(page::u64_at(carrier, 32))
-    }
-}
-
 /// True for what the next image of a page must have: an entry that is live, that owns pages, or that somebody
 /// reads.
 fn is_kept(keep: &Keep, e: &Entry) -> bool {
@@ -159,119 +118,12 @@ fn is_kept(keep: &Keep, e: &Entry) -> bool {
 }
 
 impl Core {
-    /// The late page, if there is one.
-    pub(crate) fn late(&self) -> Result<Option<Late>> {
-        Ok(Late::of_word(self.load(LATE)?))
-    }
-
-    pub(crate) fn set_late(&self, late: Option<Late>) -> Result<()> {
-        self.store(LATE, Late::word(late))
-    }
-
-    /// A node as the newest commit has left it, from the storage. One look: it fails if a writer is in
-    /// the middle of the page, or brings it home just now.
-    pub(crate) fn read_node(&mut self, page: u32) -> Result<Node> {
-        let late = self.late()?.filter(|late| late.page == page);
-        let image = self.read_image(page)?;
-        // The page cache may have dropped what a failed flush has left there.
-        self.check_poison()?;
-        let mut node = Node::decode(&image, PageNo(page), self.salt)?;
-        if let Some(before) = self.lost.before(node.ver) {
-            node.strip(before);
-        }
-        match late {
-            Some(late) => self.with_change(node, &image, late),
-            None => Ok(node),
-        }
-    }
-
-    /// The node of a late page. It may have come home just now. Its carrier is only written over after
-    /// that, and after the word says so.
-    fn with_change(&mut self, node: Node, in_place: &Image, late: Late) -> Result<Node> {
-        let carrier = self.read_image(late.carrier)?;
-        page::verify(&carrier, PageNo(late.carrier), self.salt)?;
-        if node.ver >= page::u64_at(&carrier[..], 32) {
-            return Ok(node); // MV44
-        }
-        let next = self.next_image_of(late, &carrier, in_place)?;
-        let next = next.stamped(home_stamp(&carrier))?;
-        let next = Node::decode(&next, PageNo(late.page), self.salt)?;
-        Ok(change::late_node(&node, &next))
-    }
-
-    /// The next image of a late page, cleared.
-    fn next_image_of(&self, late: Late, carrier: &Image, in_place: &Image) -> Result<Cleared> {
-        let damaged = |what| Error::Damaged {
-            page: PageNo(late.page),
-            what,
-        };
-        let change = change::change_of(carrier)
-            .filter(|change| page::u32_at(change, 0) == late.page)
-            .ok_or(damaged("no page carries its change any more"))?;
-        Cleared::by(&change, in_place)?.ok_or(damaged(
-            "the change that another page carries for it does not begin from it",
-        ))
-    }
-
-    /// Writes the late page, if there is one, and flushes it. Every writer does this before it writes
-    /// anything that is no such commit (MV38, MV39). The caller must hold WRITE, or be alone.
-    pub(crate) fn bring_home(&mut self) -> Result<()> {
-        let Some(late) = self.late()? else {
-            return Ok(());
-        };
-        let node = match self.cache.get(late.page) {
-            Some(node) => node,
-            None => Arc::new(self.read_node(late.page)?),
-        };
-        let version = self.load(CURRENT)?;
-        if self.load(DURABLE)? < version {
-            self.flush_storage()?;
-            self.now_durable(version)?;
-        }
-        match self.double {
-            true => self.write_home_through_slot(&node, version)?,
-            false => self.write_home(&node, version)?,
-        }
-        self.set_late(None)
-    }
-
-    /// Writes a page as this version has left it, which is the newest one and durable, and flushes it.
-    fn write_home(&mut self, node: &NodeRef, version: u64) -> Result<()> {
-        let image = node.encode(self.salt, at_home(version))?;
-        self.write_home_image(node.page.0, image)?;
-        self.flush_storage()
-    }
-
-    fn write_home_image(&mut self, page: u32, image: Box<Image>) -> Result<()> {
-        // Its cells have other places now than those of a node in the cache.
-        let node = Node::decode(&image, PageNo(page), self.salt)?;
-        self.cache.insert(page, NodeRef::new(node));
-        // A file system that copies on write may be full. The page is as before, or home.
-        self.write_images(&[(page, image)])
-            .map_err(|e| if e.is_full() { e } else { self.poison(e) })
-    }
-
-    /// The same where the page may tear: as if the newest version had been a commit through a slot (MV50).
-    fn write_home_through_slot(&mut self, node: &NodeRef, version: u64) -> Result<()> {
-        let images = [(node.page.0, node.encode(self.salt, at_home(version))?)];
-        let slot = self.load(SLOT)? as u32 & 1;
-        let round = Round {
-            number: 0,
-            is_last: true,
-        };
-        self.fill_slot(slot, at_home(version), round, &Layout::of(&images))?;
-        self.flush_storage()?; // MV26
-        self.store(SLOT, u64::from(slot ^ 1))?;
-        let [(page, image)] = images;
-        self.write_home_image(page, image)
-    }
-
     // ---- commits
 
     /// Writes the transaction, if its page may be late: true. Then only its publication is missing.
     pub(crate) fn write_late(&mut self, durability: Durability) -> Result<bool> {
         if durability != Durability::Flush || self.txn()?.written.is_some() {
-            self.chain = self.chain.ended();
+            self.chain = self.chain.ended(self.double);
             return Ok(false);
         }
         if let Err(e) = self.prepare() {
@@ -301,52 +153,13 @@ impl Core {
         Ok(true)
     }
 
-    /// With `Double`, a commit that leaves no page late brings the late one home in its slot, next to its own
-    /// pages and with one flush. Until the slot is whole, the page is late as before.
-    pub(crate) fn take_late_page_along(&mut self) -> Result<()> {
-        let Some(late) = self.late()?.filter(|_| self.double) else {
-            return Ok(());
-        };
-        let txn = self.txn()?;
-        // A page that it frees may be used again before its slot is written over.
-        if txn.dirty.is_empty() || txn.written.is_some() || txn.freed.contains(&late.page) {
-            return Ok(());
-        }
-        if txn.dirty.contains_key(&late.page) {
-            return Ok(());
-        }
-        room::for_a_page()?;
-        let keep = self.keep()?;
-        let mut node = (*self.node(late.page)?).clone();
-        // Without what nobody needs any more, its gap is larger.
-        let gone = node.sift(|e| e.overflow != 0 || !Self::collectable(&keep, e));
-        self.stats.collected += gone.len() as u64;
-        self.txn()?.dirty.insert(late.page, NodeRef::new(node));
-        Ok(())
-    }
-
-    /// Writes what a commit through a slot writes in place. A reader of the late page finds it at home before
-    /// its carrier is written over.
-    pub(crate) fn write_in_place_after_late(&mut self, images: &[(u32, Box<Image>)]) -> Result<()> {
-        let Some(late) = self.late()? else {
-            return self.write_images(images);
-        };
-        let home = images.partition_point(|(page, _)| *page != late.page);
-        let (before, rest) = images.split_at(home);
-        let (home, after) = rest.split_at(rest.len().min(1));
-        self.write_images(home)?;
-        self.set_late(None)?;
-        self.write_images(before)?;
-        self.write_images(after)
-    }
-
     /// The chain after a commit without a late page.
     fn next_of(&mut self, chain: &Chain) -> Result<Chain> {
         let double = self.double;
         let txn = self.txn()?;
         let is_next = chain.version == txn.base;
         let Some((page, _)) = only_leaf(txn) else {
-            return Ok(chain.ended());
+            return Ok(chain.ended(double));
         };
         // With `Double` it has cost no flush that one of these commits was not late.
         let follows = is_next && (chain.late == 0 || double);
@@ -355,7 +168,7 @@ impl Core {
                 failures: chain.failures,
                 ..Chain::default()
             },
-            false => chain.ended(),
+            false => chain.ended(double),
         };
         Ok(Chain {
             commits: if follows {
@@ -660,92 +473,4 @@ impl Core {
         };
         self.write_home(&node, base)
     }
-
-    // ---- recovery
-
-    /// Adds the pages to which the changes lead that recovery has seen. Pages are in order, before and after.
-    pub(crate) fn follow_changes(&mut self, found: &mut Vec<Seen>, end: u32) -> Result<()> {
-        let mut at = 0;
-        while at < found.len() {
-            let page = found[at].late;
-            at += 1;
-            if page == 0 || page >= end || found.iter().any(|s| s.page == page) {
-                continue;
-            }
-            let image = self.read_image(page)?;
-            if page::u64_at(&image[..], 32) > self.header.floor {
-                found.extend(seen(&image, page, self.salt));
-            }
-        }
-        found.sort_unstable_by_key(|s| s.page);
-        Ok(())
-    }
-
-    /// Writes the late page home if it was torn when it came home: with `Double`. All others were flushed
-    /// before, so only the newest carrier may have such a change (MV48). It is newer than `than`, see
-    /// [`Core::learn_late`].
-    pub(crate) fn mend_late_page(&mut self, found: &mut Vec<Seen>, than: u64) -> Result<()> {
-        let end = self.pages_of_file()?;
-        let Some(Late { page, carrier }) = newest_carrier(found, than) else {
-            return Ok(());
-        };
-        if page >= end {
-            return Ok(());
-        }
-        let torn = self.read_image(page)?;
-        if page::verify(&torn, PageNo(page), self.salt).is_ok() {
-            return Ok(());
-        }
-        let carrier = self.read_image(carrier)?;
-        let Some(change) = change::change_of(&carrier) else {
-            return Ok(());
-        };
-        let Some(next) = Cleared::by(&change, &torn)? else {
-            return Ok(());
-        };
-        let image = next.stamped(at_home(page::u64_at(&carrier[..], 32)))?;
-        self.flush_what_was_found()?;
-        self.forget_found();
-        found.extend(seen(&image, page, self.salt));
-        found.sort_unstable_by_key(|s| s.page);
-        self.write_images(&[(page, image)])?;
-        // It is not late any more, so its carrier may be written over (MV51).
-        self.flush_storage()
-    }
-
-    /// Finds the page that is late, among the pages that recovery has seen. Its carrier is newer than `than`:
-    /// the floor, what is settled, and what the slots have. An older carrier may name a page that was freed
-    /// since, and is torn.
-    pub(crate) fn learn_late(
-        &mut self,
-        pages: &[Seen],
-        than: u64,
-        are_settled: bool,
-    ) -> Result<Option<Late>> {
-        let late = newest_carrier(pages, than).filter(|late| {
-            let ver_of = |page: u32| {
-                let at = pages.binary_search_by_key(&page, |s| s.page);
-                at.map_or(0, |at| pages[at].ver)
-            };
-            ver_of(late.page) < ver_of(late.carrier)
-        });
-        self.set_late(late)?;
-        // The slots must be settled before a page that they have is written twice (MV47).
-        let commits = match are_settled {
-            false => MOST,
-            true => pages.iter().filter(|s| s.late != 0).count() as u64,
-        };
-        self.store(LATE_COMMITS, commits)?;
-        Ok(late)
-    }
-}
-
-/// The newest page that carries a change, if it is newer than `than`, and the page that the change is for.
-fn newest_carrier(pages: &[Seen], than: u64) -> Option<Late> {
-    let carriers = pages.iter().filter(|s| s.late != 0);
-    let newest = carriers.max_by_key(|s| s.ver).filter(|s| s.ver > than)?;
-    Some(Late {
-        page: newest.late,
-        carrier: newest.page,
-    })
 }

@@ -47,6 +47,7 @@ mod header;
 mod heads;
 mod heal;
 mod history;
+mod home;
 mod late;
 mod lost;
 mod make;
