@@ -461,9 +461,9 @@ impl Core {
         let unsettled = slots.last().map_or(0, |(_, s)| s.version);
         let named = slots.iter().flat_map(|(_, s)| &s.places);
         let places = named.map(|(page, _)| *page).collect();
+        let next_slot = slots.last().map_or(0, |(slot, _)| slot ^ 1);
         slots.retain(|(_, s)| s.version > published);
         let newest = slots.last().map(|(_, s)| (s.version, s.round));
-        let next_slot = slots.last().map_or(0, |(slot, _)| slot ^ 1);
         // Of a page in both, the newer image (MV34). Readers may be there, and must not see it go back.
         let images: BTreeMap<u32, Place> = slots.into_iter().flat_map(|(_, s)| s.places).collect();
         let mut written = false;

@@ -197,9 +197,9 @@ impl Core {
         let Some(late) = self.late()? else {
             return self.write_images(images);
         };
-        let home = images.partition_point(|(page, _)| *page != late.page);
-        let (before, rest) = images.split_at(home);
-        let (home, after) = rest.split_at(rest.len().min(1));
+        let home = images.iter().position(|(page, _)| *page == late.page);
+        let (before, rest) = images.split_at(home.unwrap_or(0));
+        let (home, after) = rest.split_at(usize::from(home.is_some()));
         self.write_images(home)?;
         self.set_late(None)?;
         self.write_images(before)?;

@@ -240,7 +240,7 @@ impl Core {
     fn may_begin(&self, chain: &Chain, page: u32) -> bool {
         let is_reached = match self.double {
             // Its slot names the page, and has what mends it.
-            true => self.header.settled < chain.version,
+            true => self.header.settled < chain.version && chain.late == 0,
             // With a mark of the page that changes it costs one page in any case.
             false => self.header.marks(chain.last) && !self.header.marks(page),
         };
@@ -458,10 +458,12 @@ impl Core {
         if page::u64_at(&image[..], 32) != version {
             return Ok(());
         }
+        if self.double {
+            // A power cut after a recovery could bring it back over what the recovery has shown.
+            return Err(Error::Poisoned);
+        }
         if self.late()?.is_some() {
-            self.bring_home()?;
-            // Recovery would take the page for a newer one than its slot has.
-            return self.flush_storage();
+            return self.bring_home();
         }
         let node = match self.cache.get(page) {
             Some(node) => node,

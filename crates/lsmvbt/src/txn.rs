@@ -346,6 +346,8 @@ impl Core {
         let pages: Vec<u32> = spilled.copied().filter(|p| !txn.own.contains(p)).collect();
         let in_slot = double && txn.written.is_some() && pages.is_empty();
         let in_rounds = double && !pages.is_empty();
+        // With `Double` it may be late as long as the slot is not written.
+        self.bring_home()?; // MV38
         self.flush_storage()?;
         self.now_durable(base)?;
         let free = self.base_free();
