@@ -150,9 +150,10 @@ impl Core {
             .map_err(|e| if e.is_full() { e } else { self.poison(e) })
     }
 
-    /// The same where the page may tear: as if the newest version had been a commit through a slot (MV50).
+    /// The same where the page may tear: as if the newest version had been a commit through a slot (MV51).
     fn write_home_through_slot(&mut self, node: &NodeRef, version: u64) -> Result<()> {
         let images = [(node.page.0, node.encode(self.salt, at_home(version))?)];
+        // Not the one that has the newest commit (MV53).
         let slot = self.load(SLOT)? as u32 & 1;
         let round = Round {
             number: 0,
@@ -227,7 +228,7 @@ impl Core {
     }
 
     /// Writes the late page home if it was torn when it came home: with `Double`. All others were flushed
-    /// before, so only the newest carrier may have such a change (MV48). It is newer than `than`, see
+    /// before, so only the newest carrier may have such a change (MV50). It is newer than `than`, see
     /// [`Core::learn_late`].
     pub(crate) fn mend_late_page(&mut self, found: &mut Vec<Seen>, than: u64) -> Result<()> {
         let end = self.pages_of_file()?;
@@ -254,13 +255,13 @@ impl Core {
         found.extend(seen(&image, page, self.salt));
         found.sort_unstable_by_key(|s| s.page);
         self.write_images(&[(page, image)])?;
-        // It is not late any more, so its carrier may be written over (MV51).
+        // It is not late any more, so its carrier may be written over (MV49).
         self.flush_storage()
     }
 
     /// Finds the page that is late, among the pages that recovery has seen. Its carrier is newer than `than`:
     /// the floor, what is settled, and what the slots have. An older carrier may name a page that was freed
-    /// since, and is torn.
+    /// since, and is torn (MV56).
     pub(crate) fn learn_late(
         &mut self,
         pages: &[Seen],

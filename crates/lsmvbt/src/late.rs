@@ -8,7 +8,7 @@
 //!
 //! Recovery reads the marked regions, and follows each change to the page that it is for. One page is late at
 //! most. [`crate::shared::LATE`] names it for all that read it from the file. With `Double` the page that comes
-//! home may tear: Q has what mends it. `docs/lsmvbt.md` has the rules MV37 to MV52, and the reasons.
+//! home may tear: Q has what mends it. `docs/lsmvbt.md` has the rules MV37 to MV57, and the reasons.
 
 use crate::core::{Core, Txn, Written};
 use crate::error::{Error, Result};
@@ -112,7 +112,7 @@ fn only_leaf(txn: &Txn) -> Option<(u32, &NodeRef)> {
 }
 
 /// True for what the next image of a page must have: an entry that is live, that owns pages, or that somebody
-/// reads.
+/// reads (MV55).
 fn is_kept(keep: &Keep, e: &Entry) -> bool {
     e.live() || e.overflow != 0 || keep.sees(e.start, e.end)
 }
@@ -198,7 +198,7 @@ impl Core {
         }
         let from = late.map_or(chain.last, |late| late.page);
         let change = match from == page {
-            // The page would have bytes that no carrier has for it, and may tear (MV49).
+            // The page would have bytes that no carrier has for it, and may tear (MV52).
             true if self.double => return Ok(None),
             true => None,
             false => match self.change_of(&node)? {
@@ -230,7 +230,7 @@ impl Core {
     }
 
     /// True if recovery may need the page that changes to find its change, and the page may be torn when it
-    /// comes home (MV52).
+    /// comes home (MV57).
     fn is_on_the_way(&self, change: &Option<Change>) -> bool {
         let before = change.as_ref().map_or(0, |change| change.before);
         self.double && before > self.header.floor
@@ -239,7 +239,7 @@ impl Core {
     /// True if a chain may begin with the page that the newest commit has written.
     fn may_begin(&self, chain: &Chain, page: u32) -> bool {
         let is_reached = match self.double {
-            // Its slot names the page, and has what mends it.
+            // Its slot names the page, and has what mends it (MV54).
             true => self.header.settled < chain.version && chain.late == 0,
             // With a mark of the page that changes it costs one page in any case.
             false => self.header.marks(chain.last) && !self.header.marks(page),

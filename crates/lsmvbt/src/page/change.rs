@@ -124,7 +124,7 @@ impl Cleared {
         crc32c::crc32c(&self.image[..])
     }
 
-    /// The change from the bytes of a page in place.
+    /// The change from the bytes of a page in place. What an earlier change has left there counts (MV46).
     pub(crate) fn change_from(&self, in_place: &Image) -> Option<Vec<u8>> {
         let mut change = vec![0; HEAD];
         set_u32(&mut change, 0, u32_at(&self.image[..], 4));
