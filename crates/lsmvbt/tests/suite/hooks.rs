@@ -8,7 +8,8 @@ use lsmvbt::{AtomicWrites, Lock, LockMode, Storage};
 
 type Action = Box<dyn FnOnce() + Send>;
 
-/// The steps until an action, and the action. A step is a read of the file or of shared memory.
+/// The steps until an action, and the action. A step is a read of the file or of shared memory,
+/// or a write of the file.
 #[derive(Clone, Default)]
 pub struct Hook(Arc<Mutex<Option<(u64, Action)>>>, Arc<AtomicBool>);
 
@@ -67,6 +68,7 @@ impl Storage for Hooked {
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.hook.step();
         self.inner.write_at(offset, data)?;
         match self.hook.1.swap(false, Ordering::Relaxed) {
             true => Err(io::ErrorKind::StorageFull.into()),

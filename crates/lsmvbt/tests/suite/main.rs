@@ -22,6 +22,7 @@ mod kept;
 mod kills;
 mod labels;
 mod late;
+mod late_double;
 mod late_handles;
 mod leaks;
 mod map;
