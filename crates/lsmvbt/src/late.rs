@@ -19,7 +19,7 @@ use crate::page::change::Cleared;
 use crate::page::{self, Entry, Image, Node, NodeRef, PageType, Stamp};
 use crate::readers::Keep;
 use crate::room;
-use crate::shared::{DURABLE, FREED, HEADER_DURABLE, LATE_COMMITS, LOST_TO, WRITING};
+use crate::shared::{self, DURABLE, FREED, HEADER_DURABLE, LATE_COMMITS, LOST_TO, WRITING};
 use crate::types::{Durability, PageNo};
 
 /// Commits with a late page after which the floor moves, with one of them. Recovery reads a page for each.
@@ -462,13 +462,21 @@ impl Core {
             // A power cut after a recovery could bring it back over what the recovery has shown.
             return Err(Error::Poisoned);
         }
+        self.write_back(page, &image, base)?;
+        // Another handle may have read it meanwhile. Its cells have other places now.
+        shared::announce(&*self.storage, &[page])?;
+        self.skip_own_news()
+    }
+
+    /// Writes a page as version `base` has left it, over the image of a commit that is taken back.
+    fn write_back(&mut self, page: u32, image: &Image, base: u64) -> Result<()> {
         if self.late()?.is_some() {
             return self.bring_home();
         }
         let node = match self.cache.get(page) {
             Some(node) => node,
             None => {
-                let mut node = Node::decode(&image, PageNo(page), self.salt)?;
+                let mut node = Node::decode(image, PageNo(page), self.salt)?;
                 node.strip(base);
                 NodeRef::new(node)
             }
