@@ -178,41 +178,40 @@ fn no_chain_begins_with_a_page_that_no_slot_has() {
 /// Another handle has read the page that a refused commit has written, before it is taken back.
 #[test]
 fn a_page_that_is_taken_back_stays_in_no_cache() {
-    for torn in BOTH {
-        let make = || {
-            let (file, keys) = made(1, torn);
-            let reader = open(&file, at_once_with(torn));
-            (file, (reader, far(keys, 8)))
-        };
-        let read = |(db, rows): &mut (Db, Vec<i64>)| {
-            for row in [0, 1] {
-                assert_eq!(value(db, rows[row]), 3);
-            }
-        };
-        at_every_step(make, read, |file, hook: &Hook, world, arm| {
-            let rows = world.lock().expect("the world").1.clone();
-            let mut db =
-                Db::open(hook.storage(file.storage()), at_once_with(torn)).expect("opened");
-            commit(&mut db, rows[5], &[3; 500]);
-            late(&mut db, rows[0], 3);
-            late(&mut db, rows[1], 3);
-            arm();
-            hook.next_write_is_full();
-            assert!(commit_all(&mut db, &rows[2..3], 4).is_err());
-            let interrupted = !hook.clear();
-            {
-                let reader = &mut world.lock().expect("the world").0;
-                for row in [4, 1, 5, 0, 3] {
-                    commit(reader, rows[row] + 1, &[5; 500]);
-                }
-            }
-            let mut third = open(file, at_once_with(torn));
+    // With `Double` it is not taken back.
+    let torn = Torn::Trust;
+    let make = || {
+        let (file, keys) = made(1, torn);
+        let reader = open(&file, at_once_with(torn));
+        (file, (reader, far(keys, 8)))
+    };
+    let read = |(db, rows): &mut (Db, Vec<i64>)| {
+        for row in [0, 1] {
+            assert_eq!(value(db, rows[row]), 3);
+        }
+    };
+    at_every_step(make, read, |file, hook: &Hook, world, arm| {
+        let rows = world.lock().expect("the world").1.clone();
+        let mut db = Db::open(hook.storage(file.storage()), at_once_with(torn)).expect("opened");
+        commit(&mut db, rows[5], &[3; 500]);
+        late(&mut db, rows[0], 3);
+        late(&mut db, rows[1], 3);
+        arm();
+        hook.next_write_is_full();
+        assert!(commit_all(&mut db, &rows[2..3], 4).is_err());
+        let interrupted = !hook.clear();
+        {
+            let reader = &mut world.lock().expect("the world").0;
             for row in [4, 1, 5, 0, 3] {
-                assert_eq!(value(&mut third, rows[row] + 1), 5, "{torn:?}");
+                commit(reader, rows[row] + 1, &[5; 500]);
             }
-            interrupted
-        });
-    }
+        }
+        let mut third = open(file, at_once_with(torn));
+        for row in [4, 1, 5, 0, 3] {
+            assert_eq!(value(&mut third, rows[row] + 1), 5, "{torn:?}");
+        }
+        interrupted
+    });
 }
 
 /// Spilled pages are read again and go back to a savepoint. Then the commit writes them with other bytes.
