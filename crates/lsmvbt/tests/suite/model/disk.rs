@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
+use super::cells::Bytes;
 use super::{Header, Image, Slot, Step, Stop};
 use crate::random::Random;
 
@@ -12,7 +13,20 @@ pub enum Block {
     Page(Rc<Image>),
     Header(Rc<Header>),
     Slot(Rc<Slot>),
+    /// A page that is torn: its checksum is wrong.
+    Mixed(Rc<Bytes>),
+    /// A header or a slot that is torn.
     Torn,
+}
+
+impl Block {
+    fn bytes(&self) -> Option<Rc<Bytes>> {
+        match self {
+            Block::Page(image) => Some(image.bytes.clone()),
+            Block::Mixed(bytes) => Some(bytes.clone()),
+            _ => None,
+        }
+    }
 }
 
 /// The place of a write.
@@ -67,6 +81,11 @@ impl Disk {
         }
     }
 
+    /// What stands in place, torn or not.
+    pub fn bytes(&self, page: u32) -> Option<Rc<Bytes>> {
+        self.read(Place::Page(page))?.bytes()
+    }
+
     pub fn flush(&mut self) -> Step<()> {
         self.tick()?;
         for (place, mut writes) in std::mem::take(&mut self.pending) {
@@ -78,20 +97,35 @@ impl Disk {
     }
 
     pub fn power_cut(&mut self, random: &mut Random) {
-        let keep = random.below(101);
+        let most = *random.pick(&[1, 101, 101]);
+        let keep = random.below(most);
+        let torn = *random.pick(&[0, 50, 100]);
         for (place, writes) in std::mem::take(&mut self.pending) {
             if random.below(100) < keep {
                 // An older write of a page may be there without the newer one.
-                let old = !self.tears && random.chance(30);
-                let pick = if old {
-                    random.below(writes.len() as u64) as usize
-                } else {
-                    writes.len() - 1
+                let pick = match random.chance(30) {
+                    true => random.below(writes.len() as u64) as usize,
+                    false => writes.len() - 1,
                 };
                 self.durable.insert(place, writes[pick].clone());
-            } else if self.tears && random.chance(30) {
-                self.durable.insert(place, Block::Torn);
+            } else if self.tears && random.chance(torn) {
+                let torn = self.torn(place, &writes, random);
+                self.durable.insert(place, torn);
             }
+        }
+    }
+
+    /// Each part of a page is as before or as one of the writes.
+    fn torn(&self, place: Place, writes: &[Block], random: &mut Random) -> Block {
+        let before = self.durable.get(&place);
+        let all: Vec<Rc<Bytes>> = before
+            .into_iter()
+            .chain(writes)
+            .filter_map(Block::bytes)
+            .collect();
+        match (place, all.is_empty()) {
+            (Place::Page(_), false) => Block::Mixed(Rc::new(Bytes::torn(&all, random))),
+            _ => Block::Torn,
         }
     }
 }

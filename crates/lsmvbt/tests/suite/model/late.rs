@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use super::cells::Bytes;
 use super::disk::{Block, Place};
 use super::*;
 
@@ -17,6 +18,8 @@ pub struct Chain {
     pub version: u64,
     /// The page that it has changed, and its content, unless that is the carrier.
     pub late: Option<(u32, Page)>,
+    /// With `Double`: its next image, as the carrier describes it.
+    pub image: Option<Bytes>,
 }
 
 /// How to commit with a late page.
@@ -53,6 +56,9 @@ impl Engine {
         let Some(chain) = self.chain.take() else {
             return Ok(());
         };
+        if self.double {
+            return self.home_through_slot(chain);
+        }
         let Some((page, content)) = chain.late else {
             return Ok(());
         };
@@ -62,15 +68,8 @@ impl Engine {
             true => self.disk.page(chain.carrier).map_or(0, |i| i.base),
             false => chain.version,
         };
-        let image = Rc::new(Image {
-            page: content,
-            ver: chain.version,
-            from: chain.version,
-            base,
-            record: None,
-            carries: None,
-            id: self.id(),
-        });
+        let version = chain.version;
+        let image = Rc::new(Image::new(content, version, version, base, self.id()));
         self.disk.write(Place::Page(page), Block::Page(image))?;
         if !self.is(Mutant::HomeUnflushed) {
             self.disk.flush()?;
@@ -80,7 +79,7 @@ impl Engine {
     }
 
     /// The leaf that the transaction changes, if it changes nothing else.
-    fn only_leaf(&self) -> Option<(u32, Page)> {
+    pub fn only_leaf(&self) -> Option<(u32, Page)> {
         let txn = self.txn.as_ref()?;
         let (page, content) = txn.dirty.iter().next()?;
         let nothing_else = txn.dirty.len() == 1
@@ -147,17 +146,18 @@ impl Engine {
 
     /// Writes and flushes the transaction, if it may have a late page.
     pub fn write_late(&mut self) -> Step<Option<Chain>> {
+        if self.double {
+            return self.write_late_double();
+        }
         let Some(plan) = self.plan()? else {
             return Ok(None);
         };
+        let (version, id) = (self.version(), self.id());
+        let image = Image::new(plan.content, version, self.current, self.durable, id);
         let image = Rc::new(Image {
-            page: plan.content,
-            ver: self.version(),
-            from: self.current,
-            base: self.durable,
             record: Some(Vec::new()),
             carries: plan.carries.clone().map(Rc::new),
-            id: self.id(),
+            ..image
         });
         let header_first = self.random.chance(50);
         if plan.moves_floor && header_first {
@@ -173,6 +173,7 @@ impl Engine {
             carrier: plan.writes,
             version: self.version(),
             late: plan.carries,
+            image: None,
         }))
     }
 
@@ -238,6 +239,7 @@ impl Engine {
             carrier: page,
             version,
             late: Some((page, old)),
+            image: None,
         });
         self.bring_home()
     }
@@ -282,6 +284,7 @@ impl Engine {
                 carrier: *page,
                 version: image.ver,
                 late: Some((**carried).clone()),
+                image: None,
             });
         }
         Ok(found)
@@ -294,15 +297,7 @@ impl Engine {
         };
         let mut content = content.clone();
         content.strip(state);
-        let image = Image {
-            page: content,
-            ver: top,
-            from: state,
-            base: state,
-            record: None,
-            carries: None,
-            id: self.id(),
-        };
+        let image = Image::new(content, top, state, state, self.id());
         let block = Block::Page(Rc::new(image));
         self.disk.write(Place::Page(*page), block)
     }

@@ -5,8 +5,10 @@
 //! ([`Mutant`]) must fail, which shows that the rule is needed. A run with all rules must not fail.
 //! `docs/lsmvbt.md` names the mutant next to each rule, and gives the rule the label that stands here.
 
+mod cells;
 mod disk;
 mod late;
+mod late_double;
 mod recovery;
 mod rounds;
 mod run;
@@ -16,6 +18,7 @@ mod txn;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
+use cells::{Bytes, Change};
 use disk::Disk;
 use late::Chain;
 
@@ -123,6 +126,28 @@ pub enum Mutant {
     FloorAtBegin,
     /// MV44: A change counts where the page in place is not older.
     OldChange,
+    /// MV45: Double: the page that comes home is encoded anew, with what has ended.
+    HomeAnew,
+    /// MV46: Double: a change takes the gap of the page in place for empty.
+    GapCounted,
+    /// MV47: Double: a late page may lie on the way to its carrier, or in an unsettled slot.
+    WayTorn,
+    /// MV48: Double: the redo of slots writes over later pages that carry a change.
+    RedoOverCarrier,
+    /// MV49: Double: a repaired page is not flushed.
+    RepairUnflushed,
+    /// MV50: Double: any change that fits repairs a torn page.
+    AnyCarrierRepairs,
+    /// MV51: Double: at the end of a chain, the late page comes home without a slot.
+    HomeInPlace,
+    /// MV52: Double: a commit that changes the late page once more writes it, as with `Trust`.
+    LateTwice,
+    /// MV53: Double: the late page comes home through the slot of the newest commit.
+    HomeIntoNewest,
+    /// MV54: Double: after a repair, the next commit may write over the carrier.
+    GoesOnAfterRepair,
+    /// MV55: Double: the image of a late page has no entries that have ended, whoever reads them.
+    ImageWithoutReaders,
 }
 
 /// The reason why a run stops.
@@ -231,7 +256,27 @@ struct Image {
     record: Option<Vec<(u32, u64)>>,
     /// The change of another page, which is late while it is older than this one.
     carries: Option<Rc<(u32, Page)>>,
+    /// The same with `Double`.
+    change: Option<Rc<Change>>,
+    bytes: Rc<Bytes>,
     id: u64,
+}
+
+impl Image {
+    /// An image that carries nothing.
+    fn new(page: Page, ver: u64, from: u64, base: u64, id: u64) -> Image {
+        Image {
+            bytes: Rc::new(Bytes::of(&page, id)),
+            page,
+            ver,
+            from,
+            base,
+            record: None,
+            carries: None,
+            change: None,
+            id,
+        }
+    }
 }
 
 #[derive(Clone, Default)]
@@ -310,6 +355,8 @@ struct Engine {
     /// Whether commits may have late pages.
     late: bool,
     late_commits: u64,
+    /// Torn pages that their carriers have repaired.
+    repairs: u64,
 }
 
 impl Engine {
@@ -548,6 +595,21 @@ fn every_rule_is_needed() {
         Mutant::RoundsInAnyOrder,
         Mutant::SlotStaysUnsettled,
         Mutant::LastUnmarked,
+        Mutant::CarrierUnreached,
+        Mutant::StaysLate,
+        Mutant::LateForgotten,
+        Mutant::FloorAboveCarrier,
+        Mutant::HomeAnew,
+        Mutant::GapCounted,
+        Mutant::WayTorn,
+        Mutant::RedoOverCarrier,
+        Mutant::RepairUnflushed,
+        Mutant::AnyCarrierRepairs,
+        Mutant::HomeInPlace,
+        Mutant::LateTwice,
+        Mutant::HomeIntoNewest,
+        Mutant::GoesOnAfterRepair,
+        Mutant::ImageWithoutReaders,
     ];
     let mut survived = Vec::new();
     for (is_double, mutants) in [(false, &single[..]), (true, &double[..])] {

@@ -10,6 +10,7 @@ use super::*;
 pub struct Alive {
     pub next: u64,
     pub lost: Lost,
+    pub snapshots: BTreeMap<u64, u64>,
 }
 
 impl Engine {
@@ -22,15 +23,7 @@ impl Engine {
             ents: Vec::new(),
             data: 0,
         };
-        let image = Rc::new(Image {
-            page,
-            ver: 1,
-            from: 1,
-            base: 1,
-            record: None,
-            carries: None,
-            id: 0,
-        });
+        let image = Rc::new(Image::new(page, 1, 1, 1, 0));
         disk.put(Place::Page(CATALOG), Block::Page(image.clone()));
         if double {
             let images = BTreeMap::from([(CATALOG, image)]);
@@ -87,9 +80,16 @@ impl Engine {
             chain: None,
             late: false,
             late_commits: 0,
+            repairs: 0,
         };
+        if let Some(alive) = &alive {
+            engine.snapshots = alive.snapshots.clone();
+        }
         let opened = if double {
-            engine.recover_double()
+            let next = alive.map_or(0, |alive| alive.next);
+            let recovered = engine.recover_double();
+            engine.next = engine.next.max(next);
+            recovered
         } else {
             engine.recover(alive)
         };
@@ -182,6 +182,11 @@ impl Engine {
         if late.is_some() && state < top && self.mutant.is_none() {
             return bug("a page is late in a version that is taken back");
         }
+        // Perhaps it came home because a later commit was taken back, which a power cut could bring back.
+        let is_home = |i: &Rc<Image>| i.ver == top && i.base == top && i.record.is_none();
+        if top > floor && images.values().any(is_home) {
+            self.flush_what_was_found()?;
+        }
         // `Double` cannot go on from here: its first handle moves the floor.
         let moves_floor = late.is_some() && self.random.chance(20);
         if state == top && !moves_floor {
@@ -189,7 +194,9 @@ impl Engine {
             self.chain = late;
             let (free, hwm) = free_map(&header, &images, state);
             self.start(top, free, hwm);
-            self.durable = 0;
+            if !self.found_flushed {
+                self.durable = 0;
+            }
             self.marks = header.marks;
             match alive {
                 // The power is on, so nothing is lost.
@@ -283,15 +290,7 @@ impl Engine {
     pub fn strip(&mut self, image: &Image, state: u64, ver: u64, base: u64) -> Rc<Image> {
         let mut page = image.page.clone();
         page.strip(state);
-        Rc::new(Image {
-            page,
-            ver,
-            from: state,
-            base,
-            record: None,
-            carries: None,
-            id: self.id(),
-        })
+        Rc::new(Image::new(page, ver, state, base, self.id()))
     }
 
     /// Another handle writes next. It does not know what is durable.
@@ -325,7 +324,10 @@ impl Engine {
 
     /// Takes a mark back, between transactions.
     pub fn unmark(&mut self) -> Step<()> {
-        if self.double || self.marks.is_empty() {
+        if self.double {
+            return self.settle();
+        }
+        if self.marks.is_empty() {
             return Ok(());
         }
         self.flush_what_was_found()?;

@@ -60,6 +60,7 @@ impl Engine {
         if born.is_empty() && old.is_empty() {
             return Ok(());
         }
+        self.bring_home()?;
         self.begin_rounds()?;
         let marks = self.mark_round(&[&born[..], &old].concat())?;
         if marks && !self.is(Mutant::NoFlushOfMarks) {
@@ -124,7 +125,7 @@ impl Engine {
         Ok(())
     }
 
-    fn write_slot(&mut self, slot: Slot) -> Step<()> {
+    pub fn write_slot(&mut self, slot: Slot) -> Step<()> {
         let place = Place::Slot(self.slot);
         self.disk.write(place, Block::Slot(Rc::new(slot)))?;
         if !self.is(Mutant::NoFlushOfSlot) {
@@ -142,6 +143,7 @@ impl Engine {
             }
             self.change(CATALOG)?;
         }
+        self.bring_home()?;
         let mut pages: Vec<u32> = self.txn()?.dirty.keys().copied().collect();
         pages.sort_unstable();
         let rounds = self.txn()?.rounds;
@@ -173,6 +175,9 @@ impl Engine {
     }
 
     pub fn commit_double(&mut self) -> Step<()> {
+        if self.late && self.commit_late()? {
+            return Ok(());
+        }
         self.write_double()?;
         let Some(txn) = self.txn.take() else {
             return bug("no transaction");
@@ -180,6 +185,11 @@ impl Engine {
         let Some(in_place) = txn.written else {
             return Ok(());
         };
+        let is_late = |chain: &mut Chain| {
+            let late = chain.late.as_ref().map(|(page, _)| *page);
+            late.is_some() && in_place.iter().all(|(page, _)| Some(*page) != late)
+        };
+        self.chain = self.chain.take_if(is_late);
         self.free.extend(txn.freed);
         self.current = txn.version;
         self.durable = txn.version;
@@ -246,7 +256,7 @@ impl Engine {
     // ---- recovery
 
     /// The slots that the header does not call settled, the newest last.
-    fn unsettled(&self, floor: u64) -> Vec<(usize, Rc<Slot>)> {
+    pub fn unsettled(&self, floor: u64) -> Vec<(usize, Rc<Slot>)> {
         let mut slots: Vec<(usize, Rc<Slot>)> = [0, 1]
             .into_iter()
             .filter_map(|i| match self.disk.read(Place::Slot(i)) {
@@ -267,7 +277,11 @@ impl Engine {
         let pages = images.keys().copied().collect();
         for (page, image) in images {
             let there = self.disk.page(page);
-            if there.is_some_and(|there| there.id == image.id) {
+            // One of a later commit with a late page stays, also if that is what it carries the change of.
+            let is_later = |there: &Rc<Image>| {
+                there.change.is_some() && there.ver > image.ver && !self.is(Mutant::RedoOverCarrier)
+            };
+            if there.is_some_and(|there| there.id == image.id || is_later(there)) {
                 continue;
             }
             self.flush_what_was_found()?;
@@ -279,9 +293,61 @@ impl Engine {
         Ok(pages)
     }
 
+    /// The newest commit is whole. A handle that cannot go on from here brings the late page home.
+    fn go_on_double(
+        &mut self,
+        state: u64,
+        free: BTreeSet<u32>,
+        hwm: u32,
+        late: Option<Chain>,
+    ) -> Step<()> {
+        self.start(state, free.clone(), hwm);
+        let is_late = late.is_some();
+        self.chain = late;
+        let moves_floor = self.random.chance(if self.repairs > 0 { 50 } else { 15 });
+        if !moves_floor {
+            if !self.found_flushed {
+                self.durable = 0;
+            }
+            return Ok(());
+        }
+        self.flush_what_was_found()?;
+        if is_late && !self.is(Mutant::LateForgotten) {
+            self.bring_home()?;
+            self.disk.flush()?;
+        }
+        self.chain = None;
+        self.marks.clear();
+        self.write_header(|h| {
+            h.floor = state;
+            h.marks.clear();
+            h.free = free;
+            h.hwm = hwm;
+        })?;
+        // The next transaction flushes it.
+        self.found_flushed = false;
+        Ok(())
+    }
+
+    /// Whether a power cut could bring back a slot that the header calls settled. Perhaps a rollback has
+    /// settled it, and its header is not on the device yet.
+    fn a_settled_slot_may_come_back(&self, header: &Header) -> bool {
+        let other = match self.disk.read(Place::Header(1 - (header.seq % 2) as usize)) {
+            Some(Block::Header(other)) => other.floor,
+            _ => 0,
+        };
+        let settled = |slot: &Slot| other < slot.version && slot.version == header.floor;
+        let slots = [0, 1].map(|i| self.disk.read(Place::Slot(i)));
+        let mut slots = slots.into_iter().flatten();
+        slots.any(|block| matches!(block, Block::Slot(slot) if settled(slot)))
+    }
+
     pub fn recover_double(&mut self) -> Step<()> {
         let header = self.header();
         let floor = header.floor;
+        if self.a_settled_slot_may_come_back(&header) {
+            self.flush_what_was_found()?;
+        }
         let mut slots = self.unsettled(floor);
         if self.is(Mutant::RedoOneSlot) {
             slots = slots.split_off(slots.len().saturating_sub(1));
@@ -291,11 +357,10 @@ impl Engine {
         self.slot = slots.last().map_or(0, |(place, _)| 1 - place);
         let of_region = |r: &u32| r * REGION..(r + 1) * REGION;
         pages.extend(header.marks.iter().flat_map(of_region));
-        let images: BTreeMap<u32, Rc<Image>> = pages
-            .into_iter()
-            .filter_map(|page| Some((page, self.disk.page(page)?.clone())))
-            .filter(|(_, image)| image.ver > floor)
-            .collect();
+        let above = newest.as_ref().map_or(floor, |slot| slot.version);
+        let seen = self.seen_double(&pages, floor);
+        let carrier = self.find_late_double(&seen, above)?;
+        let images = self.seen_double(&pages, floor);
         let top = images.values().map(|i| i.ver).max().unwrap_or(floor);
         let commits = |slot: &&Rc<Slot>| slot.is_last || self.is(Mutant::AnySlotCommits);
         let committed = newest.as_ref().filter(commits).cloned();
@@ -304,12 +369,11 @@ impl Engine {
             Some(slot) => (slot.version, slot.free.clone(), slot.hwm),
             None => (floor, header.free.clone(), header.hwm),
         };
+        // Commits with a late page leave the free map as it is.
+        let (version, late) = carrier.unwrap_or((state, None));
+        let state = state.max(version);
         if top <= state {
-            self.start(state, free, hwm);
-            if !self.found_flushed {
-                self.durable = 0;
-            }
-            return Ok(());
+            return self.go_on_double(state, free, hwm, late);
         }
         // The transaction `top` is broken.
         self.flush_what_was_found()?;

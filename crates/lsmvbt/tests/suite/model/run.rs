@@ -12,6 +12,8 @@ pub struct Outcome {
     pub crashes: u64,
     pub commits: u64,
     pub late_commits: u64,
+    /// Torn pages that their carriers have repaired.
+    pub repairs: u64,
     pub first: String,
 }
 
@@ -76,7 +78,7 @@ impl Run {
             committing: false,
             values: 0,
             small: false,
-            late: !double && seed % 2 == 1,
+            late: seed % 2 == 1,
             shown: BTreeMap::new(),
         }
     }
@@ -91,18 +93,22 @@ impl Run {
             Stop::Crash => "a crash without a fuse".into(),
         })?;
         for _ in 0..12 {
-            engine.disk.fuse = match self.random.below(4) {
-                0 | 1 => None,
+            // With late pages and `Double`, most crashes come in the commits that leave them.
+            let most = if self.late && self.double { 8 } else { 4 };
+            engine.disk.fuse = match most - self.random.below(most) {
+                3.. => None,
                 2 => Some(1 + self.random.below(200)),
                 _ => Some(1 + self.random.below(60)),
             };
-            self.shown.clear();
+            self.shown.retain(|id, _| engine.snapshots.contains_key(id));
             let stop = match self.round(&mut engine, sum) {
                 Ok(()) => None,
                 Err(Stop::Crash) => Some(()),
                 Err(Stop::Bug(what)) => return Err(what),
             };
-            sum.late_commits += std::mem::take(&mut engine.late_commits);
+            sum.late_commits += engine.late_commits;
+            sum.repairs += engine.repairs;
+            (engine.late_commits, engine.repairs) = (0, 0);
             if stop.is_some() {
                 sum.crashes += 1;
             }
@@ -126,6 +132,7 @@ impl Run {
         let mut alive = (self.late && crashed && self.random.chance(50)).then_some(Alive {
             next: engine.next,
             lost: engine.lost,
+            snapshots: engine.snapshots,
         });
         let (mut disk, mut random, mut ids) = (engine.disk, engine.random, engine.ids);
         self.newest = Some(1 + usize::from(std::mem::take(&mut self.committing)));
@@ -136,7 +143,8 @@ impl Run {
         }
         for attempt in 0.. {
             let fuse = crashed && attempt < 4 && self.random.chance(50);
-            disk.fuse = fuse.then(|| 1 + self.random.below(25));
+            let most = *self.random.pick(&[8, 25]);
+            disk.fuse = fuse.then(|| 1 + self.random.below(most));
             match self.open(disk, random, ids, alive.take()) {
                 Ok(mut engine) => {
                     engine.disk.fuse = None;
@@ -171,7 +179,7 @@ impl Run {
         };
         self.candidates.truncate(first + known + 1);
         self.world = found;
-        if self.random.chance(50) {
+        if engine.snapshots.is_empty() && self.random.chance(50) {
             engine.sweep()?;
         }
         engine.check_free()?;
@@ -183,6 +191,9 @@ impl Run {
         engine.late = self.late && self.random.chance(80);
         self.small = engine.late && self.random.chance(80);
         for _ in 0..1 + self.random.below(60) {
+            if engine.late && self.random.chance(5) {
+                self.small = !self.small;
+            }
             self.between(engine)?;
             engine.begin()?;
             if engine.durable == engine.current {
@@ -207,7 +218,7 @@ impl Run {
                     engine.write_double()?;
                     engine.rollback()?;
                     self.candidates.pop();
-                } else if engine.late && self.random.chance(5) {
+                } else if engine.late && !self.double && self.random.chance(5) {
                     engine.write_to_roll_back()?;
                     engine.rollback()?;
                     self.candidates.pop();
@@ -223,10 +234,10 @@ impl Run {
                 return bug("the state after the transaction");
             }
         }
-        engine.snapshots.clear();
         if self.random.chance(50) {
             return Err(Stop::Crash);
         }
+        engine.snapshots.clear();
         engine.close()
     }
 
@@ -271,8 +282,18 @@ impl Run {
         } else {
             7
         };
-        for _ in 0..*self.random.pick(&[1, 1, 1, 2, 3, 8, 20][..most]) {
-            let dice = self.random.below(100);
+        // Late pages need several leaves.
+        let is_few = self.small && new.values().map(BTreeMap::len).sum::<usize>() < 25;
+        let most = if is_few && self.random.chance(20) {
+            vec![20]
+        } else {
+            [1, 1, 1, 2, 3, 8, 20][..most].to_vec()
+        };
+        for _ in 0..*self.random.pick(&most) {
+            let dice = match self.small && self.random.chance(85) {
+                true => 6 + self.random.below(94),
+                false => self.random.below(100),
+            };
             let trees: Vec<u32> = new.keys().copied().collect();
             if trees.is_empty() || (dice < 4 && trees.len() < 3) {
                 let free: Vec<u32> = (1..=3).filter(|t| !new.contains_key(t)).collect();
@@ -291,7 +312,7 @@ impl Run {
                 continue;
             };
             let known: Vec<i64> = map.keys().copied().collect();
-            let key = if self.small && !known.is_empty() && self.random.chance(80) {
+            let key = if self.small && !is_few && !known.is_empty() && self.random.chance(80) {
                 *self.random.pick(&known)
             } else if self.random.chance(70) {
                 self.random.below(40) as i64
@@ -307,7 +328,12 @@ impl Run {
                 engine.delete(tree, key)?;
                 map.remove(&key);
             }
-            if self.random.chance(if self.double { 20 } else { 6 }) {
+            let spills = match self.double {
+                true if self.small => 2,
+                true => 20,
+                false => 6,
+            };
+            if self.random.chance(spills) {
                 engine.spill()?;
             }
         }

@@ -135,13 +135,8 @@ impl Engine {
         let from = self.txn()?.base;
         match self.txn()?.dirty.get(&page) {
             Some(p) => Ok(Image {
-                page: p.clone(),
-                ver,
-                from,
-                base,
                 record,
-                carries: None,
-                id,
+                ..Image::new(p.clone(), ver, from, base, id)
             }),
             None => bug("a dirty page is gone"),
         }
