@@ -261,7 +261,7 @@ impl Core {
 
     /// Finds the page that is late, among the pages that recovery has seen. Its carrier is newer than `than`:
     /// the floor, what is settled, and what the slots have. An older carrier may name a page that was freed
-    /// since, and is torn (MV56).
+    /// since, and is torn (MV50).
     pub(crate) fn learn_late(
         &mut self,
         pages: &[Seen],

@@ -8,7 +8,7 @@
 //!
 //! Recovery reads the marked regions, and follows each change to the page that it is for. One page is late at
 //! most. [`crate::shared::LATE`] names it for all that read it from the file. With `Double` the page that comes
-//! home may tear: Q has what mends it. `docs/lsmvbt.md` has the rules MV37 to MV57, and the reasons.
+//! home may tear: Q has what mends it. `docs/lsmvbt.md` has the rules MV37 to MV55, and the reasons.
 
 use crate::core::{Core, Txn, Written};
 use crate::error::{Error, Result};
@@ -230,7 +230,7 @@ impl Core {
     }
 
     /// True if recovery may need the page that changes to find its change, and the page may be torn when it
-    /// comes home (MV57).
+    /// comes home (MV47).
     fn is_on_the_way(&self, change: &Option<Change>) -> bool {
         let before = change.as_ref().map_or(0, |change| change.before);
         self.double && before > self.header.floor
