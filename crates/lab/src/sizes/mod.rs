@@ -272,11 +272,9 @@ impl Run<'_> {
         let (first, us) = (cached.first(), median(&cached)?);
         let first = first.ok_or("no recovery")?;
         // Otherwise the medians would be those of opening a database that needs no recovery.
-        if cached
-            .iter()
-            .chain(&cold)
-            .any(|one| one.read_bytes != first.read_bytes)
-        {
+        // Asking whether pages are cached reads some bytes.
+        let differs = |one: &Recovered| one.read_bytes.abs_diff(first.read_bytes) >= 4096;
+        if cached.iter().chain(&cold).any(differs) {
             return Err(format!(
                 "{}, {}: a recovery has left another state than it found, so the next ones had less to do",
                 self.mode,
