@@ -6,6 +6,17 @@ int lsmvbt_file_read(sqlite3_file *pFile, void *pBuf, int n, sqlite3_int64 iOfst
   return sqlite3OsRead(pFile, pBuf, n, iOfst);
 }
 
+/* The descriptor of a file of SQLite's own VFS for Unix; -1 of any other. It is for hints about reads: nothing
+** may be read or written around a VFS. */
+int lsmvbt_file_descriptor(sqlite3_file *pFile){
+#if SQLITE_OS_UNIX
+  if( pFile->pMethods!=0 && pFile->pMethods->xRead==unixRead ) return ((unixFile*)pFile)->h;
+#else
+  UNUSED_PARAMETER( pFile );
+#endif
+  return -1;
+}
+
 int lsmvbt_file_write(sqlite3_file *pFile, const void *pData, int n, sqlite3_int64 iOfst){
   return sqlite3OsWrite(pFile, pData, n, iOfst);
 }

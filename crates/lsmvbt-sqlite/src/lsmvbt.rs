@@ -6,22 +6,22 @@
 
 mod diff;
 pub(crate) mod pragmas;
+mod stored;
 mod vacuum;
 
 use std::cmp::Ordering;
 use std::ffi::CStr;
 use std::io;
-use std::sync::atomic::Ordering::SeqCst;
 
 use ::lsmvbt::{
-    Abbreviation, AtomicWrites, Db, Facts, Found, Lock, LockMode, Optimizations, Options, Payloads,
-    Snapshot, Sought, Storage, TreeId, Version, Writes,
+    Abbreviation, Db, Found, Optimizations, Options, Payloads, Snapshot, Sought, TreeId, Version,
 };
 
 use crate::engine::{
     Comparison, Connection, CursorId, Durability, Engine, Error, Place, Result, Row, Seek, TreeKind,
 };
-use crate::ffi::{DatabaseFile, VfsWrites, code_of_vfs};
+use crate::ffi::code_of_vfs;
+use stored::Stored;
 use vacuum::Vacuuming;
 
 /// The engine.
@@ -46,22 +46,10 @@ impl Engine for Lsmvbt {
     fn open(&self, place: Place) -> Result<Box<dyn Connection>> {
         let options = Options {
             read_only: place.read_only,
+            torn: pragmas::torn_from_the_start(&place),
             ..Options::default()
         };
-        let atomic = match place.file.writes() {
-            VfsWrites::Whole => AtomicWrites {
-                bytes: ::lsmvbt::PAGE_SIZE as u32,
-                reason: "trust: the VFS writes 4,096 bytes atomically".to_owned(),
-            },
-            VfsWrites::AsTheKernel => Facts::of(&place.path).judge(Writes::Buffered),
-            VfsWrites::Unknown => {
-                AtomicWrites::none("double: the VFS promises nothing of 4,096 bytes")
-            }
-        };
-        let stored = Stored {
-            file: place.file,
-            atomic,
-        };
+        let stored = Stored::new(place.file, place.path.clone());
         let mut db = Db::open(Box::new(stored), options).map_err(error)?;
         if !place.read_only && make_schema(&mut db)? {
             // SQLite syncs its journals' directory, and with it the database's name. There is no
@@ -112,70 +100,6 @@ fn make_schema(db: &mut Db) -> Result<bool> {
 
 /// The root of `sqlite_schema`.
 const SCHEMA: u32 = 1;
-
-/// The file, and what it promises.
-struct Stored {
-    file: DatabaseFile,
-    atomic: AtomicWrites,
-}
-
-impl Storage for Stored {
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        self.file.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.file.write_at(offset, data)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.file.sync()
-    }
-
-    fn truncate(&self, size: u64) -> io::Result<()> {
-        self.file.truncate(size)
-    }
-
-    fn size(&self) -> io::Result<u64> {
-        self.file.size()
-    }
-
-    fn atomic_writes(&self) -> AtomicWrites {
-        self.atomic.clone()
-    }
-
-    fn lock(&self, lock: Lock, mode: LockMode) -> io::Result<bool> {
-        self.file.lock(lock.0, mode == LockMode::Exclusive)
-    }
-
-    fn unlock(&self, lock: Lock, mode: LockMode) -> io::Result<()> {
-        self.file.unlock(lock.0, mode == LockMode::Exclusive)
-    }
-
-    fn shm_load(&self, word: usize) -> io::Result<u64> {
-        self.file.with_word(word, |word| word.load(SeqCst))
-    }
-
-    fn shm_load_all(&self, first: usize, words: &mut [u64]) -> io::Result<()> {
-        self.file.load_all(first, words)
-    }
-
-    fn shm_store(&self, word: usize, value: u64) -> io::Result<()> {
-        self.file.with_word(word, |word| word.store(value, SeqCst))
-    }
-
-    fn shm_max(&self, word: usize, value: u64) -> io::Result<()> {
-        self.file
-            .with_word(word, |word| word.fetch_max(value, SeqCst))
-            .map(|_| ())
-    }
-
-    fn shm_min(&self, word: usize, value: u64) -> io::Result<()> {
-        self.file
-            .with_word(word, |word| word.fetch_min(value, SeqCst))
-            .map(|_| ())
-    }
-}
 
 /// A connection.
 struct Session {

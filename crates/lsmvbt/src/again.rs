@@ -110,6 +110,7 @@ impl Core {
             }
             in_place.extend(content.places.into_iter().map(|(page, _)| page));
         }
+        self.announce(&in_place.iter().copied().collect::<Vec<_>>());
         for at in in_place {
             let image = self.read_image(at)?;
             if page::verify(&image, PageNo(at), self.salt).is_ok() {

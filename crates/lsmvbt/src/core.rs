@@ -193,7 +193,8 @@ pub(crate) struct Core {
     pub(crate) generation: u64,
     pub(crate) since_pass: u32,
     pub(crate) dead_pages: HashSet<u32>,
-    /// The number by which it asks for its turn, and whether it has: see [`crate::turns`].
+    /// The number by which it asks for its turn (0: it never has), and whether it has: see
+    /// [`crate::turns`].
     pub(crate) number: u64,
     pub(crate) is_waiting: bool,
     /// A search has passed a router that was equal to the sought key.

@@ -390,6 +390,7 @@ impl Core {
         }
         let pages = (0..all as u32).map(|number| slots.page(slot, number));
         let pages: Vec<u32> = pages.collect();
+        self.announce(&pages[heads as usize..]);
         let (salt, mut outside) = (self.salt, pages[heads as usize..].iter().copied());
         let mut places = Vec::with_capacity(found.len());
         for (page, crc, inside) in found {

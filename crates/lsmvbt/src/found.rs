@@ -9,6 +9,8 @@ use foldhash::HashMap;
 
 use crate::core::Core;
 use crate::error::Result;
+use crate::freemap::{FIRST, FreeMap};
+use crate::header::{Header, MapRef};
 use crate::page::Image;
 use crate::room;
 
@@ -17,12 +19,19 @@ const MOST: usize = 256;
 
 /// The pages, while a recovery keeps them.
 #[derive(Debug, Default)]
-pub(crate) struct FoundPages(Option<HashMap<u32, Box<Image>>>);
+pub(crate) struct FoundPages {
+    pages: Option<HashMap<u32, Box<Image>>>,
+    /// The free map that these maps of a header are.
+    map: Option<(Vec<MapRef>, FreeMap)>,
+}
 
 impl Core {
     /// From now on pages are kept.
     pub(crate) fn keep_found(&mut self) {
-        self.found = FoundPages(Some(HashMap::default()));
+        self.found = FoundPages {
+            pages: Some(HashMap::default()),
+            map: None,
+        };
     }
 
     /// Pages are about to change, or the recovery is over.
@@ -32,13 +41,31 @@ impl Core {
 
     /// A copy of a page that is kept.
     pub(crate) fn found(&self, page: u32) -> Result<Option<Box<Image>>> {
-        let kept = self.found.0.as_ref().and_then(|pages| pages.get(&page));
-        kept.map(|image| copy(image)).transpose()
+        self.found_image(page).map(copy).transpose()
+    }
+
+    /// A page that is kept.
+    pub(crate) fn found_image(&self, page: u32) -> Option<&Image> {
+        let pages = self.found.pages.as_ref()?;
+        pages.get(&page).map(|image| &**image)
+    }
+
+    /// The free map of a header, if it was read and is kept.
+    pub(crate) fn found_map(&self, header: &Header) -> Option<FreeMap> {
+        let (maps, free) = self.found.map.as_ref()?;
+        (*maps == header.maps && free.hwm == header.hwm.max(FIRST)).then(|| free.clone())
+    }
+
+    /// Keeps it.
+    pub(crate) fn note_found_map(&mut self, header: &Header, free: &FreeMap) {
+        if self.found.pages.is_some() {
+            self.found.map = Some((header.maps.clone(), free.clone()));
+        }
     }
 
     /// Keeps a page, if there is room.
     pub(crate) fn note_found(&mut self, page: u32, image: &Image) -> Result<()> {
-        if let Some(pages) = &mut self.found.0
+        if let Some(pages) = &mut self.found.pages
             && pages.len() < MOST
         {
             pages.insert(page, copy(image)?);

@@ -58,6 +58,7 @@ mod reached;
 mod readers;
 mod records;
 mod recover;
+mod regions;
 mod room;
 mod rounds;
 mod shared;

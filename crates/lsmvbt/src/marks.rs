@@ -35,6 +35,8 @@ pub(crate) const RESERVED: u64 = 4096;
 /// A file has this many regions at most where recovery may read all of it, and so many single pages
 /// are marked before regions grow. They cost a page of the header each.
 const REGIONS: u32 = 64;
+/// Marks of single pages above which the floor moves, where that is cheap.
+const CHEAP: usize = 32;
 /// Pages that are marked where the file grows.
 const GROWTH: u32 = 16;
 /// Commits for each header with new marks from which it is cheap to mark again.
@@ -116,11 +118,10 @@ impl Core {
         more.extend(pages.iter().map(|p| p / region));
         let largest = largest_region(self.space.map.hwm, self.options.recovery_pages);
         let few = REGIONS as usize;
+        if more.len() > self.cheap_marks(region, largest) {
+            return None;
+        }
         if region < largest && more.len() > few {
-            let commits = self.newest_over().ok()?.saturating_sub(self.header.floor);
-            if commits >= RARE * self.marked_by {
-                return None;
-            }
             while region < largest && more.len() > few / 2 {
                 region *= 2;
                 more = more.iter().map(|mark| mark / 2).collect();
@@ -132,6 +133,21 @@ impl Core {
         };
         self.mark_growth(pages, region, limit, &mut more);
         (more.len() <= limit).then_some((region, Marks::Some(more)))
+    }
+
+    /// The marks above which the floor moves because that is cheap: few commits more need a mark then.
+    fn cheap_marks(&self, region: u32, largest: u32) -> usize {
+        // With `double` a page needs a mark only in the transaction in which it is born, rounds aside.
+        if self.double && self.txn.as_ref().is_some_and(|txn| txn.rounds.is_none()) {
+            return CHEAP;
+        }
+        let newest = self.newest_over().unwrap_or(self.header.floor);
+        let commits = newest.saturating_sub(self.header.floor);
+        match commits >= RARE * self.marked_by {
+            true if self.space.map.hwm > self.options.recovery_pages => CHEAP,
+            true if region < largest => REGIONS as usize,
+            _ => usize::MAX,
+        }
     }
 
     fn most_marks(&self, region: u32) -> usize {

@@ -31,9 +31,7 @@ use crate::shared::{
     LATE_COMMITS, NEXT, ONLY_READ, POISON, READY, SETTLED, SLOT, SLOT_COMMITS, SLOT_LARGEST,
     UNHEALED, WRITING,
 };
-use crate::slots::Slots;
 use crate::storage::{Lock, LockMode, READERS, Storage};
-use crate::tree::catalog::DIRECTORY;
 use crate::types::{Options, PAGE_SIZE, PageNo, Stats};
 
 /// Milliseconds that an open waits for another one that is recovering.
@@ -41,9 +39,6 @@ const OPEN_TRIES: u32 = 2000;
 
 /// Times that a handle reads the header while others write new ones.
 pub(crate) const HEADER_TRIES: u32 = 100;
-
-/// Pages of a region in one read: 64 KiB, the most that a VFS is asked for.
-const AT_ONCE: usize = 16;
 
 /// The data of a page that recovery needs.
 pub(crate) struct Seen {
@@ -112,7 +107,7 @@ impl Core {
             changes: Default::default(),
             generation: 0,
             since_pass: 0,
-            number: crate::turns::number_of_handle(),
+            number: 0,
             is_waiting: false,
             dead_pages: Default::default(),
             equal_router: false,
@@ -340,6 +335,9 @@ impl Core {
 
     /// The free map of a header; `None` if a map does not match it.
     fn read_maps(&mut self, header: &Header) -> Result<Option<FreeMap>> {
+        if let Some(free) = self.found_map(header) {
+            return Ok(Some(free));
+        }
         let mut free = FreeMap::new(header.hwm.max(FIRST));
         for (span, map) in header.maps.iter().enumerate() {
             if map.copy > 1 {
@@ -355,6 +353,7 @@ impl Core {
                 return Ok(None);
             }
         }
+        self.note_found_map(header, &free);
         Ok(Some(free))
     }
 
@@ -384,6 +383,7 @@ impl Core {
         self.store(UNHEALED, self.load(UNHEALED)? + 1)?;
         self.store(FREED, 0)?;
         self.healing = None;
+        self.announce_regions()?;
         let again = self.load(AGAIN)? != 0;
         if again {
             self.write_header_again()?;
@@ -557,49 +557,8 @@ impl Core {
     /// than the floor: no record names them, and the free map has them.
     pub(crate) fn look_at_regions(&mut self, others: &[u32]) -> Result<Vec<Seen>> {
         let end = self.pages_of_file()?;
-        let slots = Slots::of(&self.header);
-        let in_trees = |page: &u32| {
-            (*page == DIRECTORY || !is_fixed(*page)) && !slots.is_some_and(|s| s.contains(*page))
-        };
-        let regions: Vec<u32> = match &self.header.marks {
-            Marks::Some(set) => set.iter().copied().collect(),
-            Marks::All => (0..end.div_ceil(self.header.region)).collect(),
-        };
-        let pages_of = |region: u32| {
-            let size = self.header.region;
-            region.saturating_mul(size)..region.saturating_add(1).saturating_mul(size).min(end)
-        };
-        let others = others.iter().filter(|page| **page < end);
-        let mut pages: Vec<u32> = regions.into_iter().flat_map(pages_of).collect();
-        pages.extend(others);
-        pages.retain(in_trees);
-        pages.sort_unstable();
-        pages.dedup();
-        let mut found = Vec::new();
-        let mut bytes = vec![0; AT_ONCE * PAGE_SIZE];
-        let mut pages = pages.into_iter().peekable();
-        while let Some(first) = pages.next() {
-            let mut count = 1;
-            while count < AT_ONCE && pages.next_if_eq(&(first + count as u32)).is_some() {
-                count += 1;
-            }
-            let got = self
-                .storage
-                .read_at(PageNo(first).offset(), &mut bytes[..count * PAGE_SIZE])
-                .map_err(Error::io("reading a region"))?;
-            self.stats.pages_read += (got / PAGE_SIZE) as u64;
-            for (page, chunk) in (first..).zip(bytes[..got].chunks_exact(PAGE_SIZE)) {
-                let image = <&Image>::try_from(chunk).ok();
-                let newer = image.filter(|image| u64_at(&image[..], 32) > self.header.floor);
-                let known = newer.and_then(|image| Some((image, seen(image, page, self.salt)?)));
-                if let Some((image, seen)) = known {
-                    if seen.carries {
-                        self.note_found(page, image)?;
-                    }
-                    found.push(seen);
-                }
-            }
-        }
+        let pages = self.pages_to_look_at(others, end);
+        let mut found = self.look_at_pages(&pages)?;
         self.follow_changes(&mut found, end)?;
         Ok(found)
     }

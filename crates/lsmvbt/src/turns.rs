@@ -20,8 +20,8 @@ use crate::storage::{Lock, LockMode};
 const LONGEST: Duration = Duration::from_millis(120);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
-/// The number of a new handle. No other one has it, also after a fork, and where containers share the file.
-pub(crate) fn number_of_handle() -> u64 {
+/// The number of a handle. No other one has it, also after a fork, and where containers share the file.
+fn number_of_handle() -> u64 {
     // It is for a hint, so without random numbers any one will do.
     getrandom::u64().unwrap_or_default().max(1)
 }
@@ -34,6 +34,9 @@ impl Core {
     /// This handle was refused.
     pub(crate) fn waits_for_its_turn(&mut self) -> Result<()> {
         self.is_waiting = true;
+        if self.number == 0 {
+            self.number = number_of_handle();
+        }
         self.store(self.own_word(), self.number)
     }
 

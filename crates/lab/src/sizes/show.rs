@@ -95,6 +95,8 @@ fn recoveries(report: &Report) -> Table {
         "of WAL",
         "not cached, ms",
         "of WAL ",
+        "clean, ms",
+        "more, of WAL",
     ];
     let mut table = table(&header, 3);
     for recovery in &report.recoveries {
@@ -115,6 +117,8 @@ fn recoveries(report: &Report) -> Table {
             ratio(|one| one.us),
             format!("{:.2}", recovery.cold_us / 1e3),
             ratio(|one| one.cold_us),
+            format!("{:.2}", recovery.clean_us / 1e3),
+            ratio(|one| one.us - one.clean_us),
         ]);
     }
     table

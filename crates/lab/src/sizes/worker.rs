@@ -75,12 +75,16 @@ fn die() -> Result<(), String> {
     Err("a killed process goes on".to_owned())
 }
 
-fn open(job: &Job, synchronous: Synchronous, autocheckpoint: u32) -> Result<Connection, String> {
-    let settings = Settings {
+fn settings(job: &Job, synchronous: Synchronous, autocheckpoint: u32) -> Result<Settings, String> {
+    Ok(Settings {
         mode: Mode::parse(&job.mode).map_err(text)?,
         synchronous,
         autocheckpoint,
-    };
+    })
+}
+
+fn open(job: &Job, synchronous: Synchronous, autocheckpoint: u32) -> Result<Connection, String> {
+    let settings = settings(job, synchronous, autocheckpoint)?;
     settings.open(&job.path).map_err(text)
 }
 
@@ -320,14 +324,17 @@ fn recover(job: &Job, last: Last, cold: bool) -> Result<Recovered, String> {
     if cold {
         drop_from_page_cache(&job.path)?;
     }
+    let settings = settings(job, Synchronous::Full, 0)?;
     // Reading the counts counts, too.
     let idle = process_io()?;
     let before = process_io()?;
     let begun = Instant::now();
-    let connection = open(job, Synchronous::Full, 0)?;
+    // Asking for the settings in force is no part of a recovery, and stock modes have none to ask for.
+    let connection = settings.open_unverified(&job.path).map_err(text)?;
     number(&connection, "SELECT count(*) FROM sqlite_schema")?;
     let us = begun.elapsed().as_secs_f64() * 1e6;
     let after = process_io()?;
+    settings.verify(&connection).map_err(text)?;
     let found: Vec<u8> = connection
         .query_row("SELECT v FROM t WHERE id = ?1", [last.id], |row| row.get(0))
         .map_err(text)?;

@@ -129,6 +129,7 @@ unsafe extern "C" fn lsmvbt_open(
             path,
             read_only: read_only != 0,
             file,
+            pragma: None,
         },
         sqlite,
     ));

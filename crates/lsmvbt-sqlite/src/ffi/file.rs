@@ -3,12 +3,13 @@
 use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::code;
+use super::{ahead, code};
 
 /// `sqlite3_file`.
 #[repr(C)]
@@ -20,6 +21,7 @@ pub(super) struct RawFile {
 unsafe extern "C" {
     fn lsmvbt_file_read(file: *mut RawFile, buffer: *mut c_void, size: c_int, offset: i64)
     -> c_int;
+    fn lsmvbt_file_descriptor(file: *mut RawFile) -> c_int;
     fn lsmvbt_file_write(
         file: *mut RawFile,
         data: *const c_void,
@@ -165,6 +167,16 @@ impl DatabaseFile {
         }
         let there = self.size()?.saturating_sub(offset);
         Ok(usize::try_from(there).map_or(part.len(), |there| there.min(part.len())))
+    }
+
+    /// Begins to read these offsets and lengths, where that is possible and they are not in the page cache.
+    pub fn will_read(&self, ranges: &[(u64, u64)]) {
+        // SAFETY: the file is open.
+        let descriptor = unsafe { lsmvbt_file_descriptor(self.shared.file) };
+        if descriptor >= 0 {
+            // SAFETY: SQLite keeps it open as long as the file.
+            ahead::read(unsafe { BorrowedFd::borrow_raw(descriptor) }, ranges);
+        }
     }
 
     /// Writes all of `data`.

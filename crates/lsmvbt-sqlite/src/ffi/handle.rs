@@ -196,7 +196,11 @@ impl Inner {
             if self.is_new() {
                 return Ok(None);
             }
-            let place = (**place).clone();
+            let pragma = value.map(|value| (name.to_owned(), value.to_owned()));
+            let place = Place {
+                pragma,
+                ..(**place).clone()
+            };
             self.open(place)?;
         }
         self.opened()?.pragma(name, value)

@@ -7,6 +7,7 @@
 //! No panic passes the boundary: it becomes `SQLITE_INTERNAL`. A call from within a call of the
 //! same connection (a collation that uses the database it compares for) returns `SQLITE_MISUSE`.
 
+mod ahead;
 mod diff;
 mod exports;
 mod file;

@@ -206,6 +206,49 @@ fn what_is_set_before_anything_is_written_holds_or_is_refused() {
     assert_eq!(one(&stock, "PRAGMA lsmvbt_history"), "5");
 }
 
+/// Otherwise recovery would go by `auto`. With `double` it flushes to bring a late page home.
+#[test]
+fn a_torn_that_opens_the_database_holds_from_the_start() {
+    let setup = Setup::new();
+    let a = setup.open("x", ENGINE);
+    run(
+        &a,
+        "PRAGMA lsmvbt_torn = trust; PRAGMA lsmvbt_recovery_pages = 64; CREATE TABLE t(x INTEGER PRIMARY KEY, y)",
+    );
+    let rows = "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 4000) \
+                INSERT INTO t SELECT i, zeroblob(500) FROM c";
+    run(&a, rows);
+    for x in 0..60 {
+        run(
+            &a,
+            &format!("UPDATE t SET y = 'new' WHERE x = {}", x * 37 % 4000 + 1),
+        );
+    }
+    for torn in ["trust", "double"] {
+        // As after the death of the process.
+        std::fs::copy(setup.path("x"), setup.path(torn)).expect("a copy");
+        let b = setup.open(torn, ENGINE);
+        assert_eq!(one(&b, &format!("PRAGMA lsmvbt_torn = {torn}")), torn);
+        if torn == "trust" {
+            let status = one(&b, "PRAGMA onewrite_status").replace('\'', "''");
+            let flushes = format!("SELECT json_extract('{status}', '$.flushes')");
+            assert_eq!(one(&b, &flushes), "0");
+        }
+        assert_eq!(one(&b, "SELECT count(*) FROM t WHERE y = 'new'"), "60");
+        // It can be changed later, and a wrong word changes nothing.
+        assert_eq!(refused(&b, "PRAGMA lsmvbt_torn = maybe"), WORDS_OF_TORN);
+        assert_eq!(one(&b, "PRAGMA lsmvbt_torn = double"), "double");
+        run(&b, "UPDATE t SET y = 'newer' WHERE y = 'new'");
+    }
+    // A word that opens the database, and that is none.
+    std::fs::copy(setup.path("x"), setup.path("y")).expect("a copy");
+    let b = setup.open("y", ENGINE);
+    assert_eq!(refused(&b, "PRAGMA lsmvbt_torn = maybe"), WORDS_OF_TORN);
+    assert_eq!(one(&b, "SELECT count(*) FROM t WHERE y = 'new'"), "60");
+}
+
+const WORDS_OF_TORN: &str = "it can be auto, trust or double";
+
 /// A commit to two pages of its own writes a page of the header as well where recovery may not read the
 /// whole file, and recovery reads less. One to a single page leaves it late.
 #[test]

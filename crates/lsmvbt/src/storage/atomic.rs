@@ -53,11 +53,11 @@ pub struct Facts {
 /// A block device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
-    /// `sda`, `nvme0n1`, `dm-1`.
+    /// `sda`, `nvme0n1`, `dm-1`. Without the name of a disk, it may be that of a part.
     pub name: String,
-    /// Bytes of its logical block.
+    /// Bytes of its logical block; 0 if it does not have the name of a disk.
     pub block: u32,
-    /// Vendor and model; empty if it does not have the name of a disk.
+    /// Vendor and model; empty if it does not have the name of a disk, or blocks below 4 KiB.
     pub model: String,
     /// Whether it is connected by USB. The adapter may show blocks of its own.
     pub usb: bool,
@@ -150,22 +150,30 @@ fn has_disk_name(name: &str) -> bool {
 
 impl Device {
     /// The whole device of this directory of sysfs: a partition has no queue of its own. Every open
-    /// of a database asks this, so it takes few system calls.
+    /// of a database asks this, so it takes few system calls, and no more than the answer needs.
     fn at(link: &Path) -> Option<Device> {
         let target = std::fs::read_link(link).ok()?;
+        let shown = target.file_name()?.to_string_lossy();
+        if !has_disk_name(&shown) {
+            return Some(Device {
+                name: shown.into_owned(),
+                ..Device::default()
+            });
+        }
         let (directory, whole) = match link.join("partition").exists() {
             true => (link.join(".."), target.parent()?),
             false => (link.to_owned(), target.as_path()),
         };
         let text = |name: &str| std::fs::read_to_string(directory.join(name)).ok();
         let name = whole.file_name()?.to_string_lossy().into_owned();
-        let names: &[&str] = match has_disk_name(&name) {
-            true => &["device/vendor", "device/model"],
-            false => &[],
+        let block = text("queue/logical_block_size")?.trim().parse().ok()?;
+        let names: &[&str] = match block < PAGE_SIZE as u32 {
+            true => &[],
+            false => &["device/vendor", "device/model"],
         };
         Some(Device {
             name,
-            block: text("queue/logical_block_size")?.trim().parse().ok()?,
+            block,
             model: names.iter().filter_map(|name| text(name)).collect(),
             usb: whole.to_string_lossy().contains("/usb"),
         })

@@ -46,6 +46,12 @@ pub trait Storage: Send {
     /// buffer stays unchanged.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize>;
 
+    /// Reads of these offsets and lengths will follow, in any order. A storage that can begin to read
+    /// many places at once may do so.
+    fn will_read(&self, ranges: &[(u64, u64)]) {
+        let _ = ranges;
+    }
+
     /// Writes all of `data`, extending the file when needed. A later [`Storage::sync`] makes it
     /// durable. Until then a power cut may keep it, drop it, or tear it at units of
     /// [`Storage::atomic_writes`], independently of other writes.

@@ -1,17 +1,21 @@
 //! A storage with a moment at which something happens between two steps of its handle.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lsmvbt::{AtomicWrites, Lock, LockMode, Storage};
 
 type Action = Box<dyn FnOnce() + Send>;
 
-/// The steps until an action, and the action. A step is a read of the file or of shared memory,
-/// or a write of the file.
+/// The steps until an action, and the action. A step is a read of the file or of shared memory, or a write
+/// of the file. The last part are the bytes whose reads were announced.
 #[derive(Clone, Default)]
-pub struct Hook(Arc<Mutex<Option<(u64, Action)>>>, Arc<AtomicBool>);
+pub struct Hook(
+    Arc<Mutex<Option<(u64, Action)>>>,
+    Arc<AtomicBool>,
+    Arc<AtomicU64>,
+);
 
 impl Hook {
     /// A storage whose handle this hook may interrupt.
@@ -38,6 +42,11 @@ impl Hook {
         self.1.store(true, Ordering::Relaxed);
     }
 
+    /// The bytes that [`Storage::will_read`] has heard of.
+    pub fn announced(&self) -> u64 {
+        self.2.load(Ordering::Relaxed)
+    }
+
     fn step(&self) {
         let mut next = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((steps, action)) = next.take() else {
@@ -58,6 +67,12 @@ struct Hooked {
 }
 
 impl Storage for Hooked {
+    fn will_read(&self, ranges: &[(u64, u64)]) {
+        let bytes = ranges.iter().map(|(_, length)| length).sum();
+        self.hook.2.fetch_add(bytes, Ordering::Relaxed);
+        self.inner.will_read(ranges);
+    }
+
     fn now(&self) -> u32 {
         self.inner.now()
     }
