@@ -31,6 +31,7 @@ use crate::shared::{
     LATE_COMMITS, NEXT, ONLY_READ, POISON, READY, SETTLED, SLOT, SLOT_COMMITS, SLOT_LARGEST,
     UNHEALED, WRITING,
 };
+use crate::slots::Slots;
 use crate::storage::{Lock, LockMode, READERS, Storage};
 use crate::types::{Options, PAGE_SIZE, PageNo, Stats};
 
