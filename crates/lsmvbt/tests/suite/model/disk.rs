@@ -97,8 +97,8 @@ impl Disk {
     }
 
     pub fn power_cut(&mut self, random: &mut Random) {
-        let most = *random.pick(&[1, 101, 101]);
-        let keep = random.below(most);
+        let nothing = self.tears && random.chance(33);
+        let keep = if nothing { 0 } else { random.below(101) };
         let torn = *random.pick(&[0, 50, 100]);
         for (place, writes) in std::mem::take(&mut self.pending) {
             if random.below(100) < keep {
