@@ -449,8 +449,8 @@ impl Core {
         Ok(is_head.then(|| u64_at(&image[..], 32)))
     }
 
-    /// Writes both slots' images in place (MV27), where they are not there already. Versions up to
-    /// `published` are there: other handles live.
+    /// Writes both slots' images in place (MV27), where they are not there already. Where other handles live,
+    /// versions before `published` are there, and that one is but for a page that its writer was bringing home.
     pub(crate) fn redo_slots(&mut self, published: u64) -> Result<Redone> {
         let mut slots = Vec::new();
         for slot in [0, 1] {
@@ -463,7 +463,7 @@ impl Core {
         let named = slots.iter().flat_map(|(_, s)| &s.places);
         let places = named.map(|(page, _)| *page).collect();
         let next_slot = slots.last().map_or(0, |(slot, _)| slot ^ 1);
-        slots.retain(|(_, s)| s.version > published);
+        slots.retain(|(_, s)| s.version >= published);
         let newest = slots.last().map(|(_, s)| (s.version, s.round));
         // Of a page in both, the newer image (MV34). Readers may be there, and must not see it go back.
         let images: BTreeMap<u32, Place> = slots.into_iter().flat_map(|(_, s)| s.places).collect();
