@@ -28,6 +28,8 @@
 mod abbreviated;
 pub(crate) mod cell;
 pub(crate) mod change;
+#[cfg(test)]
+mod change_tests;
 pub(crate) mod node;
 mod place;
 pub(crate) mod spans;

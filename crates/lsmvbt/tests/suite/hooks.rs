@@ -31,8 +31,9 @@ impl Hook {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((steps, Box::new(action)));
     }
 
-    /// Forgets the action. True if it was still to come.
+    /// Forgets the action and the full disk. True if the action was still to come.
     pub fn clear(&self) -> bool {
+        self.1.store(false, Ordering::Relaxed);
         let mut next = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         next.take().is_some()
     }

@@ -23,6 +23,7 @@ mod kills;
 mod labels;
 mod late;
 mod late_double;
+mod late_fuzz;
 mod late_handles;
 mod leaks;
 mod map;
