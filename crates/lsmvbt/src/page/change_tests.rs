@@ -88,7 +88,11 @@ fn edit(dice: &mut Dice, node: &mut Node, version: u64, most: u64) {
             let key = dice.below(1 << bits) as i64 - 9;
             let (e, bytes) = row(dice, kind, key, version, most);
             let cost = 2 + 24 + bytes.len();
-            if node.size() + cost <= CAPACITY {
+            // One of a version and row is there once.
+            let is_new = node.entries().iter().all(|o| {
+                (o.start, o.key, o.total) != (e.start, e.key, e.total) || node.local(o) != bytes
+            });
+            if is_new && node.size() + cost <= CAPACITY {
                 let at = (at + dice.below(2) as usize).min(node.len());
                 node.insert(at, e, &bytes);
             }

@@ -99,7 +99,11 @@ impl Run {
         };
         let hook = Hook::default();
         let db = Db::open(hook.storage(self.file.storage()), options)?;
+        let db_version = db.current_version();
         let seen = Vec::new();
+        if self.trace {
+            println!("  open {:?}: {:?}", self.torn, db_version);
+        }
         self.handles
             .push(Arc::new(Mutex::new(Handle { db, hook, seen })));
         Ok(self.handles.len() - 1)
@@ -280,7 +284,9 @@ impl Run {
                 self.file.refuse_writes_of(Some(range));
             }
             19..21 => self.file.fail_syncs_after(self.random.below(2)),
-            21..22 => self.handles[i].lock().unwrap().hook.next_write_is_full(),
+            21..22 if self.torn == Torn::Trust => {
+                self.handles[i].lock().unwrap().hook.next_write_is_full()
+            }
             _ => {}
         }
         let before = self.handles[i].lock().unwrap().db.stats().late_commits;
@@ -298,7 +304,8 @@ impl Run {
             self.late += h.db.stats().late_commits - before;
         }
         if self.trace {
-            println!("{i} {trouble} {done:?}");
+            let now = self.handles[i].lock().unwrap().db.current_version();
+            println!("{i} {trouble} {done:?} {now:?}");
         }
         match done {
             Ok(true) => {
