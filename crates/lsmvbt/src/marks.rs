@@ -233,6 +233,8 @@ impl Core {
     /// Declares lost what may be there of versions above `after` without recovery having seen it.
     /// The next header that is written has it; until then, shared memory.
     pub(crate) fn declare_lost(&mut self, after: u64, to: u64) -> Result<()> {
+        // This handle may die in between, and another one may read it: half of it must be no range.
+        self.store(LOST_TO, 0)?;
         self.store(LOST_AFTER, after)?;
         self.store(LOST_TO, to)
     }

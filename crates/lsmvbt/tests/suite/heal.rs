@@ -396,3 +396,39 @@ fn a_walk_that_has_ended_knows_the_header_of_the_file() {
     a.begin_write().expect("goes on");
     a.rollback().unwrap();
 }
+
+/// The last step of a walk forgets the lost versions. Its handle dies before one of its stores to shared memory.
+#[test]
+fn a_handle_that_dies_where_lost_versions_are_forgotten_makes_no_other_ones_lost() {
+    for stores in 1..50 {
+        let file = MemoryFile::new();
+        let rows = filled(&file, Torn::Trust, |_| {});
+        let mut db = open(&file, Torn::Trust);
+        for key in 0..3 {
+            change(&mut db, |db| {
+                db.put_integer(TREE, key, &value(key as u8)).unwrap();
+            });
+        }
+        file.power_cut(PowerCut::Atomic, &mut |_| 0);
+        std::mem::forget(db);
+        let one_step = || Db::open(file.storage(), options(Torn::Trust)).unwrap();
+        // Its walk takes many steps, so it does not end before the next header.
+        let (mut db, mut other) = (open(&file, Torn::Trust), one_step());
+        file.kill_before_store(Some(stores));
+        let _ = other.begin_write();
+        file.kill_before_store(None);
+        drop(other);
+        change(&mut db, |db| {
+            db.put_integer(TREE, 7, &value(7)).unwrap();
+        });
+        for mut db in [one_step(), db] {
+            let view = db.snapshot().unwrap();
+            for (key, row) in &rows {
+                let found = db.get_integer(view.version(), TREE, *key).unwrap();
+                assert_eq!(found, Some(value(*row)), "{stores}");
+            }
+            drop(view);
+            assert_eq!(db.check().unwrap(), Vec::<String>::new(), "{stores}");
+        }
+    }
+}
