@@ -497,7 +497,7 @@ impl Core {
     }
 
     /// True if a commit with a late page has written this page after the one that filled the slot. Then its
-    /// change counts, and the slot has only what mends the page (MV48).
+    /// change counts, and the slot only repairs the page (MV48).
     fn has_newer_change(&self, page: u32, in_place: &Image, image: &Image) -> bool {
         page::verify(in_place, PageNo(page), self.salt).is_ok()
             && page::change::late_page_of(in_place) != 0

@@ -230,7 +230,7 @@ impl Core {
     /// Writes the late page home if it was torn when it came home: with `Double`. All others were flushed
     /// before, so only the newest carrier may have such a change (MV50). It is newer than `than`, see
     /// [`Core::learn_late`].
-    pub(crate) fn mend_late_page(&mut self, found: &mut Vec<Seen>, than: u64) -> Result<()> {
+    pub(crate) fn repair_late_page(&mut self, found: &mut Vec<Seen>, than: u64) -> Result<()> {
         let end = self.pages_of_file()?;
         let Some(Late { page, carrier }) = newest_carrier(found, than) else {
             return Ok(());

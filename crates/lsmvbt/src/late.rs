@@ -8,14 +8,14 @@
 //!
 //! Recovery reads the marked regions, and follows each change to the page that it is for. One page is late at
 //! most. [`crate::shared::LATE`] names it for all that read it from the file. With `Double` the page that comes
-//! home may tear: Q has what mends it. `docs/lsmvbt.md` has the rules MV37 to MV55, and the reasons.
+//! home may tear: Q repairs it. `docs/lsmvbt.md` has the rules MV37 to MV55, and the reasons.
 
 use crate::core::{Core, Txn, Written};
 use crate::error::{Error, Result};
 use crate::header::Marks;
 use crate::home::Late;
 use crate::marks::RESERVED;
-use crate::page::change::Cleared;
+use crate::page::change::{self, Cleared};
 use crate::page::{self, Entry, Image, Node, NodeRef, PageType, Stamp};
 use crate::readers::Keep;
 use crate::room;
@@ -77,8 +77,8 @@ struct Change {
     page: u32,
     bytes: Vec<u8>,
     next: Cleared,
-    /// The version of the page in place.
-    before: u64,
+    /// The page in place.
+    before: NodeRef,
 }
 
 /// A commit with a late page.
@@ -232,14 +232,14 @@ impl Core {
     /// True if recovery may need the page that changes to find its change, and the page may be torn when it
     /// comes home (MV47).
     fn is_on_the_way(&self, change: &Option<Change>) -> bool {
-        let before = change.as_ref().map_or(0, |change| change.before);
+        let before = change.as_ref().map_or(0, |change| change.before.ver);
         self.double && before > self.header.floor
     }
 
     /// True if a chain may begin with the page that the newest commit has written.
     fn may_begin(&self, chain: &Chain, page: u32) -> bool {
         let is_reached = match self.double {
-            // Its slot names the page, and has what mends it (MV54).
+            // Its slot names the page, and has its image (MV54).
             true => self.header.settled < chain.version && chain.late == 0,
             // With a mark of the page that changes it costs one page in any case.
             false => self.header.marks(chain.last) && !self.header.marks(page),
@@ -289,14 +289,12 @@ impl Core {
         // readers.
         let keep = self.keep_of_readers()?;
         let next = node.next_image(&before, in_place, |e| is_kept(&keep, e))?;
-        Ok(next.and_then(|next| {
-            let bytes = next.change_from(in_place)?;
-            Some(Change {
-                page,
-                bytes,
-                next,
-                before: before.ver,
-            })
+        let bytes = next.as_ref().and_then(|next| next.change_from(in_place));
+        Ok(next.zip(bytes).map(|(next, bytes)| Change {
+            page,
+            bytes,
+            next,
+            before,
         }))
     }
 
@@ -344,7 +342,7 @@ impl Core {
         self.encode_with_room(&node, stamp, bytes)
     }
 
-    /// A page anew, without the dead entries that can go if a change of so many bytes needs the room.
+    /// The page in another layout, without the dead entries that can go if a change of so many bytes needs the room.
     fn encode_with_room(
         &mut self,
         node: &NodeRef,
@@ -363,6 +361,14 @@ impl Core {
         self.stats.collected += gone.len() as u64;
         let image = Cleared::of(less.encode(self.salt, stamp)?);
         Ok((image.room() >= bytes).then_some(image))
+    }
+
+    /// The node of the page that a commit leaves late, as everyone reads it from the file. The transaction's own may
+    /// have other dead entries, and a place in it would be another one after it was read again.
+    fn late_node(&self, change: &Change, stamp: Stamp) -> Result<Node> {
+        let next = change.next.stamped(stamp)?;
+        let next = Node::decode(&next, PageNo(change.page), self.salt)?;
+        Ok(change::late_node(&change.before, &next))
     }
 
     /// Writes the page, and flushes it. Returns the next image of the page that is late now.
@@ -385,10 +391,17 @@ impl Core {
         let change = late.as_ref().map(|change| &change.bytes[..]);
         let crc = cleared.carry(&mut image, change);
         let node = NodeRef::new(Node::decode(&image, PageNo(carrier), self.salt)?);
+        let late_node = match &late {
+            Some(change) => Some(self.late_node(change, stamp)?),
+            None => None,
+        };
         self.write_images(&[(carrier, image)])?;
         self.flush_storage()?;
         let txn = self.txn()?;
         txn.dirty.insert(carrier, node);
+        if let Some(node) = late_node {
+            txn.dirty.insert(node.page.0, NodeRef::new(node));
+        }
         txn.written = Some(Written {
             flushed: true,
             crcs: vec![(carrier, crc)],

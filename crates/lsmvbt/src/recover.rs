@@ -402,7 +402,7 @@ impl Core {
         }
         let mut pages = self.look_at_regions(&places)?;
         let than = self.header.floor.max(self.header.settled).max(unsettled);
-        self.mend_late_page(&mut pages, than)?;
+        self.repair_late_page(&mut pages, than)?;
         let late = self.learn_late(&pages, than, unsettled == 0)?;
         // A slot may be there without the header of its commit, which marks what was born in it.
         let header = &self.header;

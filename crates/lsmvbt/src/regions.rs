@@ -1,7 +1,7 @@
 //! Reading the pages that recovery looks at: the marked regions, and the places of slots.
 //!
 //! Pages that follow each other are one read. The storage hears of all of them before the first is
-//! read, so that a device may read many at once. What recovery has read before is not read again.
+//! read, so that a device may read many at once. Pages that recovery has read before are not read again.
 
 use crate::core::Core;
 use crate::error::{Error, Result};

@@ -2,7 +2,7 @@
 //!
 //! A change makes the next image of a page from its bytes in place. It has all bytes in which the two
 //! differ, except in the free parts of the next image: its gap, and large holes between its cells. So it also
-//! mends a page of which a part of the next image was written, and the rest was not.
+//! repairs a page of which a part of the next image was written, and the rest was not.
 //!
 //! | bytes | what |
 //! | --- | --- |
@@ -18,8 +18,8 @@
 //! | number | twice the bytes that change, and one more if they become zeros |
 //! | bytes | the new ones; none for zeros |
 //!
-//! Numbers in pieces are varints. A page carries a change in its gap, and goes on in its holes: at the begin
-//! of the gap there are the number of these holes, and their offsets and lengths, as in a change.
+//! Numbers in pieces are varints. A page carries a change in its gap, which goes on in its holes. The gap
+//! begins with the number of these holes, and their offsets and lengths, as in a change.
 
 use std::ops::Range;
 
@@ -124,7 +124,7 @@ impl Cleared {
         crc32c::crc32c(&self.image[..])
     }
 
-    /// The change from the bytes of a page in place. What an earlier change has left there counts (MV46).
+    /// The change from the bytes of a page in place. The rest of an earlier change counts, too (MV46).
     pub(crate) fn change_from(&self, in_place: &Image) -> Option<Vec<u8>> {
         let mut change = vec![0; HEAD];
         set_u32(&mut change, 0, u32_at(&self.image[..], 4));

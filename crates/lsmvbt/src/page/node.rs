@@ -172,7 +172,7 @@ impl Node {
         <&Image>::try_from(bytes?).ok()
     }
 
-    /// Its page is about to be written anew.
+    /// Its page is about to be written, in another layout.
     pub(crate) fn forget_image(&mut self) {
         self.is_image = false;
     }
@@ -500,7 +500,7 @@ impl Node {
             bytes.clear();
             cell::put(&mut bytes, e, self.local(e), shape, self.birth);
             let slot = HEADER + 2 * i;
-            // What is below the cell before.
+            // The free bytes are below the cell before.
             let slack = if i == 0 { 0 } else { slack };
             at = at
                 .checked_sub(bytes.len() + slack)

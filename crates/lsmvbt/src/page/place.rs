@@ -1,7 +1,7 @@
 //! The next image of a page, over the one in place: cells that stay keep their places.
 //!
 //! So the two differ in few bytes, which another page can carry: see [`super::change`]. A new cell takes the
-//! smallest hole that has room for it, and else the end of the gap. What is in no cell becomes zeros.
+//! smallest hole that has room for it, and else the end of the gap. All bytes outside of cells become zeros.
 
 use std::ops::Range;
 

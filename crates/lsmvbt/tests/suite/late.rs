@@ -26,7 +26,7 @@ pub fn at_once() -> Options {
 
 pub const BOTH: [Torn; 2] = [Torn::Trust, Torn::Double];
 
-/// What a power cut may do to a page that is written like this.
+/// The power cuts that a device allows whose pages are written like this.
 pub fn cut_of(torn: Torn) -> PowerCut {
     match torn {
         Torn::Double => PowerCut::Torn,

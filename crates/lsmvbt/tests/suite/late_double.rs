@@ -251,3 +251,37 @@ fn a_page_that_goes_back_to_a_savepoint_is_not_taken_for_its_bytes() {
         assert_eq!(db.check().expect("checked"), Vec::<String>::new());
     }
 }
+
+/// The late page comes home through a slot in the middle of a commit, and the writer dies there. Another handle
+/// recovers.
+#[test]
+fn a_late_page_comes_home_where_its_writer_dies_in_that() {
+    for (steps, cuts) in (1..60).flat_map(|steps| [false, true].map(|cuts| (steps, cuts))) {
+        let (file, keys) = made(1, Torn::Double);
+        let rows = far(keys, 80);
+        let mut other = open(&file, double());
+        let mut db = open(&file, double());
+        commit(&mut db, rows[0], &[2; 500]);
+        late(&mut db, rows[1], 3);
+        late(&mut db, rows[2], 3);
+        // Larger slots, whose header needs the late page at home.
+        file.kill_after(Some(steps));
+        let done = commit_all(&mut db, &rows[5..], 4);
+        file.kill_after(None);
+        other.begin_write().expect("begun");
+        other.rollback().expect("rolled back");
+        for again in [false, true] {
+            for (row, expected) in [(0, 2), (1, 3), (2, 3)] {
+                assert_eq!(value(&mut other, rows[row]), expected, "{steps} {again}");
+            }
+            if cuts {
+                tear(&file);
+                std::mem::forget(std::mem::replace(&mut other, open(&file, double())));
+            }
+        }
+        std::mem::forget(db);
+        if done.is_ok() {
+            return;
+        }
+    }
+}

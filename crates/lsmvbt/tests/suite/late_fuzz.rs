@@ -46,7 +46,7 @@ fn bytes_of(row: (u8, usize)) -> Vec<u8> {
     vec![row.0; row.1]
 }
 
-/// What another handle sees while one is in the middle of something.
+/// The view of another handle while one is in the middle of something.
 fn look(handle: &mut Handle, rows: &Rows, next: Option<&Rows>, keeps: bool) {
     for (view, rows) in &handle.seen {
         assert!(

@@ -67,7 +67,7 @@ impl Bytes {
         bytes
     }
 
-    /// A page encoded anew; the seed decides about the places.
+    /// A page in another layout; the seed decides about the places.
     pub fn of(page: &Page, seed: u64) -> Bytes {
         let all = page.ents.len().max(CELLS);
         let place = |i: usize| (seed as usize % all + i) % all;
@@ -199,7 +199,7 @@ impl Change {
         (image == self.image).then_some(image)
     }
 
-    /// What a reader sees who has the page in place: the entries that have ended with the change, too.
+    /// The view of a reader who has the page in place: the entries that have ended with the change, too.
     pub fn seen_over(&self, before: &Page, image: &Bytes, version: u64) -> Page {
         let mut page = image.page();
         let key = |e: &Ent| (e.key, e.start, e.value);

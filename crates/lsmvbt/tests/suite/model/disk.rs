@@ -81,7 +81,7 @@ impl Disk {
         }
     }
 
-    /// What stands in place, torn or not.
+    /// The content in place, torn or not.
     pub fn bytes(&self, page: u32) -> Option<Rc<Bytes>> {
         self.read(Place::Page(page))?.bytes()
     }

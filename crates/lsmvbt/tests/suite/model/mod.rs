@@ -126,7 +126,7 @@ pub enum Mutant {
     FloorAtBegin,
     /// MV44: A change counts where the page in place is not older.
     OldChange,
-    /// MV45: Double: the page that comes home is encoded anew, with what has ended.
+    /// MV45: Double: the page that comes home has another layout, and all that has ended.
     HomeAnew,
     /// MV46: Double: a change takes the gap of the page in place for empty.
     GapCounted,
@@ -146,7 +146,7 @@ pub enum Mutant {
     HomeIntoNewest,
     /// MV54: Double: after a repair, the next commit may write over the carrier.
     GoesOnAfterRepair,
-    /// MV55: Double: the image of a late page has no entries that have ended, whoever reads them.
+    /// MV55: Double: the image of a late page has no entries that have ended, also where somebody reads them.
     ImageWithoutReaders,
 }
 
