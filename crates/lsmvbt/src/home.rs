@@ -174,6 +174,10 @@ impl Core {
         let Some(late) = self.late()?.filter(|_| self.double) else {
             return Ok(());
         };
+        // This may change pages of its own.
+        if let Err(e) = self.prepare() {
+            return Err(self.undo_if_full(e));
+        }
         let txn = self.txn()?;
         // A page that it frees may be used again before its slot is written over.
         if txn.dirty.is_empty() || txn.written.is_some() || txn.freed.contains(&late.page) {
@@ -195,10 +199,12 @@ impl Core {
     /// Writes what a commit through a slot writes in place. A reader of the late page finds it at home before
     /// its carrier is written over.
     pub(crate) fn write_in_place_after_late(&mut self, images: &[(u32, Box<Image>)]) -> Result<()> {
-        let Some(late) = self.late()? else {
+        let Some(late) = self.late()?.filter(|_| !images.is_empty()) else {
             return self.write_images(images);
         };
         let home = images.iter().position(|(page, _)| *page == late.page);
+        let is_freed = self.txn()?.freed.contains(&late.page);
+        debug_assert!(home.is_some() || is_freed, "{late:?} stays away");
         let (before, rest) = images.split_at(home.unwrap_or(0));
         let (home, after) = rest.split_at(usize::from(home.is_some()));
         self.write_images(home)?;
