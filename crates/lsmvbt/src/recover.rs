@@ -23,6 +23,7 @@ use crate::double::{Redone, is_double, protect};
 use crate::error::{Error, Result};
 use crate::freemap::{FIRST, FreeMap, is_fixed};
 use crate::header::{Header, Marks, is_magic, newer_format};
+use crate::home::Late;
 use crate::make::blank_header;
 use crate::page::{self, Image, PageType, Stamp, u64_at};
 use crate::rounds::{Round, first_round_of_recovery};
@@ -400,10 +401,7 @@ impl Core {
         if published == 0 {
             self.store(SLOT, u64::from(next_slot))?;
         }
-        let mut pages = self.look_at_regions(&places)?;
-        let than = self.header.floor.max(self.header.settled).max(unsettled);
-        self.repair_late_page(&mut pages, than)?;
-        let late = self.learn_late(&pages, than, unsettled == 0)?;
+        let (pages, late) = self.find_pages(&places, unsettled)?;
         // A slot may be there without the header of its commit, which marks what was born in it.
         let header = &self.header;
         let unmarked = pages
@@ -461,6 +459,16 @@ impl Core {
         self.take_back(top, state, &pages, newest, next_slot)?;
         self.flush_storage()?; // MV25
         self.begin_again(state, top, &pages, published)
+    }
+
+    /// The pages that recovery looks at, and the late one. `places` are those of the slots that are not settled,
+    /// of which `unsettled` is the newest version.
+    fn find_pages(&mut self, places: &[u32], unsettled: u64) -> Result<(Vec<Seen>, Option<Late>)> {
+        let mut pages = self.look_at_regions(places)?;
+        let than = self.header.floor.max(self.header.settled).max(unsettled);
+        self.repair_late_page(&mut pages, than)?;
+        let late = self.learn_late(&pages, than, unsettled == 0)?;
+        Ok((pages, late))
     }
 
     /// Strips the pages of the broken commit `top` to `state`, and brings the late page home (MV40).
