@@ -85,9 +85,12 @@ struct Change {
 struct Plan {
     /// What it changes; `None` if that is the page that it writes.
     late: Option<Change>,
-    /// The page that it writes, and its image.
+    /// The page that it writes, its image, and the checksum of that.
     carrier: u32,
-    image: Cleared,
+    image: Box<Image>,
+    crc: u32,
+    /// That page and the late one, as everyone reads them from then on.
+    nodes: Vec<NodeRef>,
     /// The floor moves with it.
     moves_floor: bool,
     /// It is the first of a chain.
@@ -220,10 +223,21 @@ impl Core {
                 self.image_with_room(from, late, next, change.bytes.len())?
             }
         };
-        Ok(image.map(|image| Plan {
+        let Some(cleared) = image else {
+            return Ok(None);
+        };
+        let mut image = cleared.stamped(self.stamp()?)?;
+        let crc = cleared.carry(&mut image, change.as_ref().map(|change| &change.bytes[..]));
+        let mut nodes = vec![Node::decode(&image, PageNo(from), self.salt)?];
+        if let Some(change) = &change {
+            nodes.push(self.late_node(change)?);
+        }
+        Ok(Some(Plan {
             late: change,
             carrier: from,
             image,
+            crc,
+            nodes: nodes.into_iter().map(NodeRef::new).collect(),
             moves_floor,
             begins,
         }))
@@ -342,7 +356,8 @@ impl Core {
         self.encode_with_room(&node, stamp, bytes)
     }
 
-    /// The page in another layout, without the dead entries that can go if a change of so many bytes needs the room.
+    /// The page in another layout, without the dead entries that can go if a change of so many bytes needs the
+    /// room.
     fn encode_with_room(
         &mut self,
         node: &NodeRef,
@@ -365,59 +380,43 @@ impl Core {
 
     /// The node of the page that a commit leaves late, as everyone reads it from the file. The transaction's own may
     /// have other dead entries, and a place in it would be another one after it was read again.
-    fn late_node(&self, change: &Change, stamp: Stamp) -> Result<Node> {
-        let next = change.next.stamped(stamp)?;
+    fn late_node(&mut self, change: &Change) -> Result<Node> {
+        let next = change.next.stamped(self.stamp()?)?;
         let next = Node::decode(&next, PageNo(change.page), self.salt)?;
         Ok(change::late_node(&change.before, &next))
     }
 
     /// Writes the page, and flushes it. Returns the next image of the page that is late now.
     fn write_plan(&mut self, plan: Plan) -> Result<Option<Cleared>> {
-        let Plan {
-            late,
-            carrier,
-            image: cleared,
-            moves_floor,
-            begins,
-        } = plan;
-        let stamp = self.stamp()?;
-        let mut image = cleared.stamped(stamp)?;
-        self.store(WRITING, stamp.ver)?;
+        let carrier = plan.carrier;
+        let version = self.version()?;
+        self.store(WRITING, version)?;
         // Before it is written: a rollback looks there.
         self.txn()?.record = Some((carrier, Vec::new()));
-        if moves_floor {
+        if plan.moves_floor {
             self.move_floor_to_carrier(carrier)?;
         }
-        let change = late.as_ref().map(|change| &change.bytes[..]);
-        let crc = cleared.carry(&mut image, change);
-        let node = NodeRef::new(Node::decode(&image, PageNo(carrier), self.salt)?);
-        let late_node = match &late {
-            Some(change) => Some(self.late_node(change, stamp)?),
-            None => None,
-        };
-        self.write_images(&[(carrier, image)])?;
+        self.write_images(&[(carrier, plan.image)])?;
         self.flush_storage()?;
         let txn = self.txn()?;
-        txn.dirty.insert(carrier, node);
-        if let Some(node) = late_node {
-            txn.dirty.insert(node.page.0, NodeRef::new(node));
-        }
+        let nodes = plan.nodes.into_iter().map(|node| (node.page.0, node));
+        txn.dirty.extend(nodes);
         txn.written = Some(Written {
             flushed: true,
-            crcs: vec![(carrier, crc)],
+            crcs: vec![(carrier, plan.crc)],
             in_place: Vec::new(),
-            late: late.as_ref().map(|change| Late {
+            late: plan.late.as_ref().map(|change| Late {
                 page: change.page,
                 carrier,
             }),
         });
         // The slots must be settled before a page that they have is written twice (MV47).
-        let commits = match begins && self.double {
+        let commits = match plan.begins && self.double {
             true => MOST,
             false => self.load(LATE_COMMITS)? + 1,
         };
         self.store(LATE_COMMITS, commits)?;
-        Ok(late.map(|change| change.next))
+        Ok(plan.late.map(|change| change.next))
     }
 
     /// Writes a header from which recovery need not follow the changes of earlier commits. The newest one
