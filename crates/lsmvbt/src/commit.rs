@@ -290,7 +290,7 @@ impl Core {
         self.write_with_the_late_page(durability)
     }
 
-    /// The same, where the late page is one of the transaction's or comes home first.
+    /// The same, where the late page may be one of the transaction's.
     fn write_with_the_late_page(&mut self, durability: Durability) -> Result<()> {
         if let Err(e) = self.prepare() {
             return Err(self.undo_if_full(e));
@@ -300,6 +300,10 @@ impl Core {
         let (Some((carrier, lists)), None) = (txn.record.clone(), &txn.written) else {
             return Ok(());
         };
+        // After the last page that preparing changes.
+        if let Err(e) = self.take_late_page_along() {
+            return Err(self.undo_if_full(e));
+        }
         let later = self.options.later;
         let flush = durability == Durability::Flush
             || self.double
@@ -363,7 +367,6 @@ impl Core {
         marks: bool,
     ) -> Result<(u64, Option<usize>)> {
         if !self.write_late(durability)? {
-            self.take_late_page_along()?;
             self.write_with_the_late_page(durability)?;
         }
         let txn = self.txn()?;

@@ -174,10 +174,6 @@ impl Core {
         let Some(late) = self.late()?.filter(|_| self.double) else {
             return Ok(());
         };
-        // This may change pages of its own.
-        if let Err(e) = self.prepare() {
-            return Err(self.undo_if_full(e));
-        }
         let txn = self.txn()?;
         // A page that it frees may be used again before its slot is written over.
         if txn.dirty.is_empty() || txn.written.is_some() || txn.freed.contains(&late.page) {
