@@ -453,9 +453,7 @@ impl Core {
             room::for_a_page()?;
             self.stats.copied += 1;
         }
-        let node = Arc::make_mut(node);
-        node.forget_image();
-        Ok(node)
+        Ok(Arc::make_mut(node))
     }
 
     /// A new page, filled by `make`.

@@ -142,9 +142,6 @@ impl Core {
     }
 
     fn write_home_image(&mut self, page: u32, image: Box<Image>) -> Result<()> {
-        // Its cells have other places now than those of a node in the cache.
-        let node = Node::decode(&image, PageNo(page), self.salt)?;
-        self.cache.insert(page, NodeRef::new(node));
         // A file system that copies on write may be full. The page is as before, or home.
         self.write_images(&[(page, image)])
             .map_err(|e| if e.is_full() { e } else { self.poison(e) })

@@ -78,7 +78,7 @@ struct Change {
     bytes: Vec<u8>,
     next: Cleared,
     /// The page in place.
-    before: NodeRef,
+    before: Node,
 }
 
 /// A commit with a late page.
@@ -285,39 +285,23 @@ impl Core {
     /// The change of a leaf of the transaction, if its cells can keep their places.
     fn change_of(&mut self, node: &Node) -> Result<Option<Change>> {
         let page = node.page.0;
-        let before = match self.cache.get(page).filter(|node| node.image().is_some()) {
-            Some(node) => node,
-            None => {
-                let image = self.read_image(page)?;
-                NodeRef::new(Node::decode(&image, node.page, self.salt)?)
-            }
-        };
+        // Not from the cache: a change of other bytes than those in place would be lost.
+        let in_place = self.read_image(page)?;
+        let before = Node::decode(&in_place, node.page, self.salt)?;
         if self.lost.before(before.ver).is_some() {
             return Ok(None);
         }
-        let Some(in_place) = before.image() else {
-            return Ok(None);
-        };
-        debug_assert!(self.stands_in_place(page, in_place)?);
         // This commit is durable before the page is written. So nobody needs the entries that end in it, but
         // readers.
         let keep = self.keep_of_readers()?;
-        let next = node.next_image(&before, in_place, |e| is_kept(&keep, e))?;
-        let bytes = next.as_ref().and_then(|next| next.change_from(in_place));
+        let next = node.next_image(&before, &in_place, |e| is_kept(&keep, e))?;
+        let bytes = next.as_ref().and_then(|next| next.change_from(&in_place));
         Ok(next.zip(bytes).map(|(next, bytes)| Change {
             page,
             bytes,
             next,
             before,
         }))
-    }
-
-    /// True if these are the bytes of a page in place: a change is of those.
-    fn stands_in_place(&mut self, page: u32, bytes: &Image) -> Result<bool> {
-        let read = self.stats.pages_read;
-        let image = self.read_image(page)?;
-        self.stats.pages_read = read;
-        Ok(*image == *bytes)
     }
 
     /// The image of the page that is to carry a change of so many bytes, not sealed. It is the one of which
@@ -475,7 +459,7 @@ impl Core {
             return Err(Error::Poisoned);
         }
         self.write_back(page, &image, base)?;
-        // Another handle may have read it meanwhile. Its cells have other places now.
+        // Another handle may have read it meanwhile.
         shared::announce(&*self.storage, &[page])?;
         self.skip_own_news()
     }

@@ -106,8 +106,6 @@ pub(crate) struct Node {
     pub(crate) next: u32,
     /// Bytes of slots and cells.
     size: usize,
-    /// True while it is the page as it was read: `heap` begins with its image.
-    is_image: bool,
 }
 
 impl Node {
@@ -138,7 +136,6 @@ impl Node {
             size: 0,
             dead: 0,
             newest_start: 0,
-            is_image: false,
         }
     }
 
@@ -166,17 +163,6 @@ impl Node {
         self.entries.get_or_init(|| self.decode_cells().collect())
     }
 
-    /// The bytes of its page, if it is as it was read.
-    pub(crate) fn image(&self) -> Option<&Image> {
-        let bytes = self.is_image.then(|| self.heap.get(..PAGE_SIZE))?;
-        <&Image>::try_from(bytes?).ok()
-    }
-
-    /// Its page is about to be written, in another layout.
-    pub(crate) fn forget_image(&mut self) {
-        self.is_image = false;
-    }
-
     /// The number of entries.
     pub(crate) fn len(&self) -> usize {
         self.count as usize
@@ -193,7 +179,6 @@ impl Node {
 
     /// The entries, for a change.
     fn entries_mut(&mut self) -> &mut Vec<Entry> {
-        self.is_image = false;
         if self.entries.get().is_none() {
             self.entries = OnceLock::from(self.decode_cells().collect::<Vec<_>>());
         }
@@ -574,7 +559,6 @@ impl Node {
         self.heap.resize(PAGE_SIZE + PADDING, 0);
         self.spans = OnceLock::from(spans);
         self.count = count as u32;
-        self.is_image = true;
         Some(())
     }
 }
