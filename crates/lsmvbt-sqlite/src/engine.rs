@@ -141,9 +141,6 @@ pub struct Place {
     pub read_only: bool,
     /// The file that the VFS has opened.
     pub file: DatabaseFile,
-    /// The pragma of the engine that opens it, with its value. Its setting may hold from the start. The
-    /// pragma runs in any case.
-    pub pragma: Option<(String, String)>,
 }
 
 /// How a tree orders its entries.

@@ -46,7 +46,6 @@ impl Engine for Lsmvbt {
     fn open(&self, place: Place) -> Result<Box<dyn Connection>> {
         let options = Options {
             read_only: place.read_only,
-            torn: pragmas::torn_from_the_start(&place),
             ..Options::default()
         };
         let stored = Stored::new(place.file, place.path.clone());

@@ -129,7 +129,6 @@ unsafe extern "C" fn lsmvbt_open(
             path,
             read_only: read_only != 0,
             file,
-            pragma: None,
         },
         sqlite,
     ));

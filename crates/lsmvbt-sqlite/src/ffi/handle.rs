@@ -196,11 +196,7 @@ impl Inner {
             if self.is_new() {
                 return Ok(None);
             }
-            let pragma = value.map(|value| (name.to_owned(), value.to_owned()));
-            let place = Place {
-                pragma,
-                ..(**place).clone()
-            };
+            let place = (**place).clone();
             self.open(place)?;
         }
         self.opened()?.pragma(name, value)

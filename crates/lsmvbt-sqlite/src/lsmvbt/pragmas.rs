@@ -7,7 +7,7 @@
 use lsmvbt::{Optimizations, Torn, Version, seconds_of};
 
 use super::{Session, error};
-use crate::engine::{Error, Place, Result};
+use crate::engine::{Error, Result};
 
 /// The pragmas, `onewrite_status` aside. Others whose names begin with `lsmvbt_` are errors.
 pub(crate) const PRAGMAS: [&str; 10] = [
@@ -104,8 +104,12 @@ impl Session {
     fn torn(&mut self, value: Option<&str>) -> Result<String> {
         if let Some(value) = value {
             self.outside()?;
-            let torn = torn_named(value);
-            let torn = torn.ok_or_else(|| refused("it can be auto, trust or double"))?;
+            let torn = match value.to_ascii_lowercase().as_str() {
+                "auto" => Torn::Auto,
+                "trust" => Torn::Trust,
+                "double" => Torn::Double,
+                _ => return Err(refused("it can be auto, trust or double")),
+            };
             self.db.set_torn(torn).map_err(error)?;
         }
         let status = self.db.status().map_err(error)?;
@@ -220,27 +224,6 @@ fn switch_value(name: &str, all: Optimizations) -> Option<String> {
         "lsmvbt_reserve" => all.reserve_percent.to_string(),
         _ => return None,
     })
-}
-
-fn torn_named(value: &str) -> Option<Torn> {
-    match value.to_ascii_lowercase().as_str() {
-        "auto" => Some(Torn::Auto),
-        "trust" => Some(Torn::Trust),
-        "double" => Some(Torn::Double),
-        _ => None,
-    }
-}
-
-/// The setting of a connection that opens the database. If `PRAGMA lsmvbt_torn` opens it, its value counts
-/// from the start. Otherwise recovery would go by `auto`, and the pragma would change that with flushes.
-pub(super) fn torn_from_the_start(place: &Place) -> Torn {
-    let torn = match &place.pragma {
-        Some((name, value)) if name == "lsmvbt_torn" && !place.read_only => {
-            torn_named(value.trim())
-        }
-        _ => None,
-    };
-    torn.unwrap_or_default()
 }
 
 fn torn_name(double: bool) -> &'static str {
