@@ -317,16 +317,7 @@ impl Engine {
             self.disk.flush()?;
         }
         self.chain = None;
-        self.marks.clear();
-        self.write_header(|h| {
-            h.floor = state;
-            h.marks.clear();
-            h.free = free;
-            h.hwm = hwm;
-        })?;
-        // The next transaction flushes it.
-        self.found_flushed = false;
-        Ok(())
+        self.write_clean_header(state, free, hwm)
     }
 
     /// Whether a power cut could bring back a slot that the header calls settled. Perhaps a rollback has
@@ -389,14 +380,18 @@ impl Engine {
             self.disk.flush()?;
         }
         self.start(top, free.clone(), hwm);
+        self.write_clean_header(top, free, hwm)
+    }
+
+    /// The header at the end of a recovery. The next transaction flushes it.
+    fn write_clean_header(&mut self, floor: u64, free: BTreeSet<u32>, hwm: u32) -> Step<()> {
         self.marks.clear();
         self.write_header(|h| {
-            h.floor = top;
+            h.floor = floor;
             h.marks.clear();
             h.free = free;
             h.hwm = hwm;
         })?;
-        // The next transaction flushes it.
         self.found_flushed = false;
         Ok(())
     }
