@@ -318,17 +318,13 @@ impl Connection for Session {
     }
 
     fn commit(&mut self, durability: Durability) -> Result<()> {
-        let (version, snapshot) = self
+        // Where no mark is available, statements that go on have no snapshot until they end.
+        let version = self
             .db
-            .commit_and_read(waits_for(durability))
+            .commit_and_read(waits_for(durability), &mut self.snapshot)
             .map_err(error)?;
         self.seen = Some(version);
         self.view = version;
-        // No snapshot has two reasons. Either nothing was changed, and the old snapshot shows the
-        // same. Or no mark was available, and statements that go on have none until they end.
-        if snapshot.is_some() {
-            self.snapshot = snapshot;
-        }
         Ok(())
     }
 

@@ -427,19 +427,26 @@ impl Db {
         Ok(Version(self.core.commit(durability)?))
     }
 
-    /// As [`Db::commit`], and returns a snapshot of the commit, taken before another handle can
-    /// write. `None` where nothing was changed, and where no read mark could be taken because others
-    /// were just taking theirs.
+    /// As [`Db::commit`], and replaces a snapshot by one of the commit, which is taken before another handle can
+    /// write. The earlier one is given up before anything is written, so that the commit need not keep what only
+    /// that one shows. It stays where nothing was changed. There is none after an error, and where no read mark
+    /// could be taken because others were just taking theirs.
     ///
     /// # Errors
     /// Those of [`Db::commit`].
     pub fn commit_and_read(
         &mut self,
         durability: Durability,
-    ) -> Result<(Version, Option<Snapshot>)> {
+        snapshot: &mut Option<Snapshot>,
+    ) -> Result<Version> {
+        if !self.core.txn()?.dirty.is_empty() {
+            *snapshot = None;
+        }
         let (version, mark) = self.core.commit_marked(durability, true)?;
-        let snapshot = mark.map(|mark| self.hand_out(version, mark));
-        Ok((Version(version), snapshot))
+        if let Some(mark) = mark {
+            *snapshot = Some(self.hand_out(version, mark));
+        }
+        Ok(Version(version))
     }
 
     /// Undoes the transaction.

@@ -6,6 +6,7 @@ mod areas;
 mod backup;
 mod backup_ends;
 mod connections;
+mod counts;
 mod differential;
 mod full;
 mod header;

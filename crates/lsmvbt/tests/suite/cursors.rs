@@ -30,7 +30,7 @@ fn a_cursor_of_a_transaction_forgets_the_way_it_came_when_that_is_committed() {
     for n in 0..2000 {
         db.put_integer(tree, 2 * n + 1, b"odd").unwrap();
     }
-    let (version, _snapshot) = db.commit_and_read(Durability::Flush).unwrap();
+    let version = db.commit_and_read(Durability::Flush, &mut None).unwrap();
     assert_eq!(version, view);
     assert_eq!(
         value(&mut db, &mut cursor, 1001).as_deref(),
