@@ -63,6 +63,7 @@ mod room;
 mod rounds;
 mod shared;
 mod slots;
+mod snapshot;
 mod space;
 mod storage;
 mod time;
@@ -75,10 +76,11 @@ mod unowned;
 mod vacuum;
 
 pub use cursor::{Cursor, READABLE_BEHIND, Seek};
-pub use db::{Db, Snapshot};
+pub use db::Db;
 pub use error::{Error, Result};
 pub use header::MAGIC;
 pub use payloads::{Abbreviation, Around, Found, Payloads, Sought, Span};
+pub use snapshot::Snapshot;
 pub use storage::{
     AtomicWrites, Caching, Device, DirectFile, Facts, Lock, LockMode, MemoryFile, PowerCut,
     READERS, Storage, Writes,

@@ -1,4 +1,4 @@
-//! What a commit under SQLite writes, counted.
+//! Counts of the pages that a commit under SQLite writes.
 
 use lsmvbt_sqlite::sqlite::Connection;
 
