@@ -486,6 +486,7 @@ impl Core {
             crcs: own,
             in_place: Vec::new(),
             late: None,
+            stays: None,
         })
     }
 
@@ -577,14 +578,16 @@ impl Core {
         let lists = lists.into_iter().chain(txn.spare_lists);
         let freed: Vec<u32> = txn.freed.into_iter().chain(lists).collect();
         self.space.keep_back(version, freed);
-        let late = written.late;
+        let (late, stays) = (written.late, written.stays);
         if written.flushed {
             self.now_durable(version)?;
         } else {
             self.unflushed.add(version, written.crcs);
         }
         self.release_quarantine()?;
-        // A reader that learns from the ring that the page has changed must find its change.
+        // A reader that learns from the ring that the page has changed must find its change. It finds the page in the
+        // slot before its carrier may be written over.
+        self.set_stays(stays)?;
         self.set_late(late)?;
         shared::announce(&*self.storage, &pages)?;
         self.skip_own_news()?;

@@ -24,6 +24,7 @@ use crate::shared::{
 };
 use crate::slots::Slots;
 use crate::space::Space;
+use crate::stays::Stays;
 use crate::storage::{READERS, Storage};
 use crate::tree::value::Walked;
 use crate::types::{Options, PageNo, Stats, TreeKind};
@@ -76,6 +77,8 @@ pub(crate) struct Written {
     pub(crate) in_place: Vec<(u32, Box<Image>)>,
     /// The page that is late from this version on.
     pub(crate) late: Option<Late>,
+    /// The page that stays in its slot from this version on.
+    pub(crate) stays: Option<Stays>,
 }
 
 /// The write transaction.

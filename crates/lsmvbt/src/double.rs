@@ -22,6 +22,7 @@ use crate::room;
 use crate::rounds::Round;
 use crate::shared::{self, CURRENT, SETTLED, SLOT, SLOT_COMMITS, SLOT_LARGEST, TORN, WRITING};
 use crate::slots::Slots;
+use crate::stays::Stays;
 use crate::storage::Storage;
 use crate::types::{PAGE_SIZE, PageNo, Torn};
 
@@ -51,8 +52,8 @@ pub(crate) enum Place {
 
 /// A slot that is whole: for each page, the place of its image.
 pub(crate) struct SlotContent {
-    version: u64,
-    round: Round,
+    pub(crate) version: u64,
+    pub(crate) round: Round,
     pub(crate) places: Vec<(u32, Place)>,
     /// The pages of the slot that it takes, heads included.
     pub(crate) pages: Vec<u32>,
@@ -67,6 +68,8 @@ pub(crate) struct Redone {
     /// The newest version of the slots that are not settled, and the pages of which these have images.
     pub(crate) unsettled: u64,
     pub(crate) places: Vec<u32>,
+    /// The page of the newest slot that was not written in place, and its image.
+    pub(crate) stays: Option<(Stays, Box<Image>)>,
 }
 
 /// Whether pages must go to a slot first.
@@ -326,6 +329,7 @@ impl Core {
         // Behind the new pages: if there is no room, the file has no hole where they stand.
         self.make_slots(layout.pages()).map_err(Failed::Before)?;
         let slot = self.load(SLOT)? as u32 & 1;
+        self.write_what_stays_but(&images).map_err(Failed::Before)?;
         let number = self.txn()?.rounds.map_or(0, |rounds| rounds + 1);
         let round = Round {
             number,
@@ -341,11 +345,17 @@ impl Core {
         let settled = txn.base;
         self.store(SETTLED, settled)?;
         self.store(SLOT, u64::from(slot ^ 1))?;
+        let stays = self.stays_in(slot, &layout)?;
+        let in_place = match stays {
+            Some(_) => Vec::new(),
+            None => images.split_off(new),
+        };
         Ok(Written {
             flushed: true,
             crcs: Vec::new(),
-            in_place: images.split_off(new),
+            in_place,
             late: None,
+            stays,
         })
     }
 
@@ -449,8 +459,9 @@ impl Core {
         Ok(is_head.then(|| u64_at(&image[..], 32)))
     }
 
-    /// Writes both slots' images in place (MV27), where they are not there already. Where other handles live,
-    /// versions before `published` are there, and that one is but for a page that its writer was bringing home.
+    /// Writes both slots' images in place (MV27), where they are not there already, but for one that may stay.
+    /// Where other handles live, versions before `published` are there, and that one is but for the page that stays in
+    /// its slot, or one that its writer was bringing home.
     pub(crate) fn redo_slots(&mut self, published: u64) -> Result<Redone> {
         let mut slots = Vec::new();
         for slot in [0, 1] {
@@ -465,10 +476,17 @@ impl Core {
         let next_slot = slots.last().map_or(0, |(slot, _)| slot ^ 1);
         slots.retain(|(_, s)| s.version >= published);
         let newest = slots.last().map(|(_, s)| (s.version, s.round));
+        let stays = match published {
+            0 => self.may_stay(slots.last())?,
+            _ => None,
+        };
         // Of a page in both, the newer image (MV34). Readers may be there, and must not see it go back.
         let images: BTreeMap<u32, Place> = slots.into_iter().flat_map(|(_, s)| s.places).collect();
         let mut written = false;
         for (page, place) in images {
+            if stays.as_ref().is_some_and(|(stays, _)| stays.page == page) {
+                continue;
+            }
             let image = match place {
                 Place::Page(at) => self.read_image(at)?,
                 Place::Head(image) => image,
@@ -488,17 +506,19 @@ impl Core {
         if written {
             self.flush_storage()?;
         }
+        self.set_stays(None)?;
         Ok(Redone {
             newest,
             next_slot,
             unsettled,
             places,
+            stays,
         })
     }
 
     /// True if a commit with a late page has written this page after the one that filled the slot. Then its
     /// change counts, and the slot only repairs the page (MV48).
-    fn has_newer_change(&self, page: u32, in_place: &Image, image: &Image) -> bool {
+    pub(crate) fn has_newer_change(&self, page: u32, in_place: &Image, image: &Image) -> bool {
         page::verify(in_place, PageNo(page), self.salt).is_ok()
             && page::change::late_page_of(in_place) != 0
             && u64_at(in_place, 32) > u64_at(image, 32)

@@ -143,6 +143,20 @@ impl FreeMap {
         None
     }
 
+    /// The pages that are taken next, as far as they are free.
+    pub(crate) fn next_free(&self, count: usize) -> impl Iterator<Item = u32> {
+        let words = (self.hint as u32..).zip(self.bits.iter().skip(self.hint));
+        let pages_of = |(number, word): (u32, &u64)| {
+            let word = *word;
+            let is_free = move |bit: &u32| word >> bit & 1 == 1;
+            (0..64).filter(is_free).map(move |bit| number * 64 + bit)
+        };
+        words
+            .filter(|(_, word)| **word != 0)
+            .flat_map(pages_of)
+            .take(count)
+    }
+
     /// A page to use: a free one, or the next one of the file.
     pub(crate) fn allocate(&mut self) -> Result<u32> {
         if let Some(page) = self.take() {

@@ -66,9 +66,14 @@ impl Core {
     /// the middle of the page, or brings it home just now.
     pub(crate) fn read_node(&mut self, page: u32) -> Result<Node> {
         let late = self.late()?.filter(|late| late.page == page);
+        let stays = self.stays()?.filter(|stays| stays.page == page);
         let image = self.read_image(page)?;
         // The page cache may have dropped what a failed flush has left there.
         self.check_poison()?;
+        let image = match stays {
+            Some(stays) => self.newer_of(image, stays)?,
+            None => image,
+        };
         let mut node = Node::decode(&image, PageNo(page), self.salt)?;
         if let Some(before) = self.lost.before(node.ver) {
             node.strip(before);
@@ -113,8 +118,10 @@ impl Core {
     }
 
     /// Writes the late page, if there is one, and flushes it. Every writer does this before it writes
-    /// anything that is no such commit (MV38, MV39). The caller must hold WRITE, or be alone.
+    /// anything that is no such commit (MV38, MV39). A page that stays in its slot is written as well, and has the
+    /// slot until the next flush. The caller must hold WRITE, or be alone.
     pub(crate) fn bring_home(&mut self) -> Result<()> {
+        self.write_what_stays()?;
         let Some(late) = self.late()? else {
             return Ok(());
         };
@@ -141,7 +148,7 @@ impl Core {
         self.flush_storage()
     }
 
-    fn write_home_image(&mut self, page: u32, image: Box<Image>) -> Result<()> {
+    pub(crate) fn write_home_image(&mut self, page: u32, image: Box<Image>) -> Result<()> {
         // A file system that copies on write may be full. The page is as before, or home.
         self.write_images(&[(page, image)])
             .map_err(|e| if e.is_full() { e } else { self.poison(e) })

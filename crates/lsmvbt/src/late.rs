@@ -98,7 +98,7 @@ struct Plan {
 }
 
 /// The page that a transaction changes, if it changes one leaf and nothing else.
-fn only_leaf(txn: &Txn) -> Option<(u32, &NodeRef)> {
+pub(crate) fn only_leaf(txn: &Txn) -> Option<(u32, &NodeRef)> {
     let nothing_else = txn.dirty.len() == 1
         && txn.ops.is_empty()
         && txn.freed.is_empty()
@@ -393,6 +393,7 @@ impl Core {
                 page: change.page,
                 carrier,
             }),
+            stays: None,
         });
         // The slots must be settled before a page that they have is written twice (MV47).
         let commits = match plan.begins && self.double {

@@ -65,6 +65,7 @@ mod shared;
 mod slots;
 mod snapshot;
 mod space;
+mod stays;
 mod storage;
 mod time;
 mod tree;

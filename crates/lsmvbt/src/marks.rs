@@ -39,6 +39,8 @@ const REGIONS: u32 = 64;
 const CHEAP: usize = 32;
 /// Pages that are marked where the file grows.
 const GROWTH: u32 = 16;
+/// Free pages that are marked where some are taken.
+const NEXT_FREE: usize = 8;
 /// Commits for each header with new marks from which it is cheap to mark again.
 const RARE: u64 = 16;
 
@@ -131,7 +133,7 @@ impl Core {
             true => few,
             false => self.most_marks(region),
         };
-        self.mark_growth(pages, region, limit, &mut more);
+        self.mark_next(pages, region, limit, &mut more);
         (more.len() <= limit).then_some((region, Marks::Some(more)))
     }
 
@@ -154,11 +156,20 @@ impl Core {
         (self.options.recovery_pages / region).clamp(2, MAX_MARKS as u32) as usize
     }
 
-    /// Marks also where the file will grow next, if it grows and there is room.
-    fn mark_growth(&self, pages: &[u32], region: u32, limit: usize, marks: &mut BTreeSet<u32>) {
+    /// Marks also the pages that are born next, if some of these are born in the transaction and there is room: where
+    /// the file will grow, or those that are free.
+    fn mark_next(&self, pages: &[u32], region: u32, limit: usize, marks: &mut BTreeSet<u32>) {
         let last = pages.iter().copied().max().unwrap_or(0);
-        let next = last / region..=(last + GROWTH) / region;
-        if last + 1 == self.space.map.hwm && marks.len() + next.clone().count() <= limit {
+        let is_born = |page: &u32| self.txn.as_ref().is_some_and(|txn| txn.own.contains(page));
+        let next: BTreeSet<u32> = if last + 1 == self.space.map.hwm {
+            (last / region..=(last + GROWTH) / region).collect()
+        } else if pages.iter().any(is_born) {
+            let next = self.space.map.next_free(NEXT_FREE);
+            next.map(|page| page / region).collect()
+        } else {
+            return;
+        };
+        if marks.len() + next.len() <= limit {
             marks.extend(next);
         }
     }
@@ -188,7 +199,7 @@ impl Core {
         header.region = region;
         self.store(LATE_COMMITS, 0)?;
         let mut more = marks;
-        self.mark_growth(pages, region, self.most_marks(region), &mut more);
+        self.mark_next(pages, region, self.most_marks(region), &mut more);
         header.marks = Marks::Some(more);
         let free = self.base_free();
         self.marked_by = 0;

@@ -29,10 +29,11 @@ use crate::page::{self, Image, PageType, Stamp, u64_at};
 use crate::rounds::{Round, first_round_of_recovery};
 use crate::shared::{
     self, AGAIN, CURRENT, DURABLE, EPOCH, FREE_SEQ, FREED, HEADER_DURABLE, HEADER_SEQ, HWM, LATE,
-    LATE_COMMITS, NEXT, ONLY_READ, POISON, READY, SETTLED, SLOT, SLOT_COMMITS, SLOT_LARGEST,
+    LATE_COMMITS, NEXT, ONLY_READ, POISON, READY, SETTLED, SLOT, SLOT_COMMITS, SLOT_LARGEST, STAYS,
     UNHEALED, WRITING,
 };
 use crate::slots::Slots;
+use crate::stays::Stays;
 use crate::storage::{Lock, LockMode, READERS, Storage};
 use crate::types::{Options, PAGE_SIZE, PageNo, Stats};
 
@@ -200,6 +201,7 @@ impl Core {
             SLOT_LARGEST,
             LATE,
             LATE_COMMITS,
+            STAYS,
         ] {
             self.store(word, 0)?;
         }
@@ -396,12 +398,13 @@ impl Core {
             next_slot,
             unsettled,
             places,
+            stays,
         } = self.redo_slots(published)?;
         let redone = newest.map(|(version, _)| version);
         if published == 0 {
             self.store(SLOT, u64::from(next_slot))?;
         }
-        let (pages, late) = self.find_pages(&places, unsettled)?;
+        let (pages, late) = self.find_pages(&places, unsettled, &stays)?;
         // A slot may be there without the header of its commit, which marks what was born in it.
         let header = &self.header;
         let unmarked = pages
@@ -439,11 +442,13 @@ impl Core {
             let needs_slot = self.double && late.is_some() && Slots::of(&self.header).is_none();
             if published == 0 && !slots_hold_news && !needs_record && !needs_slot {
                 self.go_on(top, &pages)?;
+                self.set_stays(stays.map(|(stays, _)| stays))?;
                 return match redone {
                     Some(_) => self.store(SETTLED, self.header.settled),
                     None => Ok(()),
                 };
             }
+            self.redo_what_stays(stays)?;
             if late.is_some() {
                 self.flush_what_was_found()?;
                 self.take_back(top, top, &pages, newest, next_slot)?;
@@ -451,6 +456,7 @@ impl Core {
             }
             return self.begin_again(top, top, &pages, published);
         }
+        self.redo_what_stays(stays)?;
         // Not `top - 1` (MV3): that version may never have been durable.
         let bases = pages.iter().map(|s| s.base);
         let durable = bases.max().unwrap_or(floor).max(floor);
@@ -463,8 +469,18 @@ impl Core {
 
     /// The pages that recovery looks at, and the late one. `places` are those of the slots that are not settled,
     /// of which `unsettled` is the newest version.
-    fn find_pages(&mut self, places: &[u32], unsettled: u64) -> Result<(Vec<Seen>, Option<Late>)> {
+    fn find_pages(
+        &mut self,
+        places: &[u32],
+        unsettled: u64,
+        stays: &Option<(Stays, Box<Image>)>,
+    ) -> Result<(Vec<Seen>, Option<Late>)> {
         let mut pages = self.look_at_regions(places)?;
+        if let Some((Stays { page, .. }, image)) = stays {
+            pages.retain(|s| s.page != *page);
+            pages.extend(seen(image, *page, self.salt));
+            pages.sort_unstable_by_key(|s| s.page);
+        }
         let than = self.header.floor.max(self.header.settled).max(unsettled);
         self.repair_late_page(&mut pages, than)?;
         let late = self.learn_late(&pages, than, unsettled == 0)?;

@@ -29,6 +29,7 @@
 //! | 36-43 | numbers of handles that were refused the writer's lock; 0: none, see [`crate::turns`] |
 //! | 44 | the page that is late, times 2^32, and the page that carries its change; 0: none, see [`crate::late`] |
 //! | 45 | commits with a late page since the floor has moved |
+//! | 46 | the page that stays in a slot, times 2^32, and the head that has its image; 0: none, see [`crate::stays`] |
 //! | 64-511 | free bitmap, a bit a page: includes pages freed since the newest durable commit, so use it after a flush |
 //! | 512-2559 | ring of pages written, for other handles' caches |
 //! | 2560- | free bitmap of page 28672 on |
@@ -71,6 +72,7 @@ pub(crate) const WAITING: usize = 36;
 pub(crate) const WAITERS: usize = 8;
 pub(crate) const LATE: usize = 44;
 pub(crate) const LATE_COMMITS: usize = 45;
+pub(crate) const STAYS: usize = 46;
 /// The start of the free bitmap, its first words, and the place where it goes on.
 const FREE: usize = 64;
 const FREE_WORDS: usize = 448;
