@@ -15,9 +15,11 @@ use std::collections::BTreeSet;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::header::Header;
-use crate::page;
+use crate::heads;
+use crate::page::{self, u64_at};
 use crate::recover::Seen;
 use crate::shared::{AGAIN, CURRENT, DURABLE, HEADER_DURABLE};
+use crate::slots::Slots;
 use crate::types::PageNo;
 
 impl Core {
@@ -121,12 +123,59 @@ impl Core {
         Ok(())
     }
 
+    /// After a crash: flushes what a power cut could take back after an open has shown it.
+    pub(crate) fn flush_what_may_go(&mut self, pages: &[Seen]) -> Result<()> {
+        // Perhaps a rollback has settled a slot, or written the page.
+        match self.a_settled_slot_may_come_back()? || newest_is_home(pages) {
+            true => self.flush_storage(),
+            false => Ok(()),
+        }
+    }
+
+    /// True if a power cut could bring back a slot that the header calls settled: the header may be
+    /// in the page cache only, and the one before it would redo the slot.
+    fn a_settled_slot_may_come_back(&mut self) -> Result<bool> {
+        let settled = self.header.settled;
+        // A header is written over the one before the last when the last is durable. So after a
+        // power cut the file has this header or the other one.
+        let at = PageNo(1 - self.header.page().0);
+        let image = self.read_image(at.0)?;
+        let other = Header::decode(&image, at).ok().flatten();
+        if other.is_some_and(|other| other.salt == self.salt && other.settled >= settled) {
+            return Ok(false);
+        }
+        for slot in [0, 1] {
+            if self.read_slot_version(slot)? == Some(settled) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The version in a slot's head. The slot need not be whole.
+    fn read_slot_version(&mut self, slot: u32) -> Result<Option<u64>> {
+        let Some(slots) = Slots::of(&self.header) else {
+            return Ok(None);
+        };
+        let at = slots.page(slot, 0);
+        let image = self.read_image(at)?;
+        let is_head = page::verify(&image, PageNo(at), self.salt).is_ok() && heads::is_head(&image);
+        Ok(is_head.then(|| u64_at(&image[..], 32)))
+    }
+
     fn write_one_again(&self, at: u32, image: &[u8]) -> Result<()> {
         let writing = Error::io("writing a page again");
         self.storage
             .write_at(PageNo(at).offset(), image)
             .map_err(writing)
     }
+}
+
+/// True if a page that came home is the newest one. It may stand over that of a commit that was refused.
+fn newest_is_home(pages: &[Seen]) -> bool {
+    let newest = pages.iter().map(|s| s.ver).max();
+    let is_home = |s: &Seen| s.from.is_none() && s.base == s.ver && Some(s.ver) == newest;
+    pages.iter().any(is_home)
 }
 
 fn changed(page: u32, what: &'static str) -> Error {

@@ -428,37 +428,6 @@ impl Core {
         }))
     }
 
-    /// True if a power cut could bring back a slot that the header calls settled: the header may be
-    /// in the page cache only, and the one before it would redo the slot.
-    pub(crate) fn a_settled_slot_may_come_back(&mut self) -> Result<bool> {
-        let settled = self.header.settled;
-        // A header is written over the one before the last when the last is durable. So after a
-        // power cut the file has this header or the other one.
-        let at = PageNo(1 - self.header.page().0);
-        let image = self.read_image(at.0)?;
-        let other = Header::decode(&image, at).ok().flatten();
-        if other.is_some_and(|other| other.salt == self.salt && other.settled >= settled) {
-            return Ok(false);
-        }
-        for slot in [0, 1] {
-            if self.read_slot_version(slot)? == Some(settled) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// The version in a slot's head. The slot need not be whole.
-    fn read_slot_version(&mut self, slot: u32) -> Result<Option<u64>> {
-        let Some(slots) = Slots::of(&self.header) else {
-            return Ok(None);
-        };
-        let at = slots.page(slot, 0);
-        let image = self.read_image(at)?;
-        let is_head = page::verify(&image, PageNo(at), self.salt).is_ok() && heads::is_head(&image);
-        Ok(is_head.then(|| u64_at(&image[..], 32)))
-    }
-
     /// Writes both slots' images in place (MV27), where they are not there already, but for one that may stay.
     /// Where other handles live, versions before `published` are there, and that one is but for the page that stays in
     /// its slot, or one that its writer was bringing home.

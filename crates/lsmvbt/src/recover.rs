@@ -74,13 +74,6 @@ pub(crate) fn seen(image: &Image, page: u32, salt: u64) -> Option<Seen> {
     })
 }
 
-/// True if a page that came home is the newest one. It may stand over that of a commit that was refused.
-fn newest_is_home(pages: &[Seen]) -> bool {
-    let newest = pages.iter().map(|s| s.ver).max();
-    let is_home = |s: &Seen| s.from.is_none() && s.base == s.ver && Some(s.ver) == newest;
-    pages.iter().any(is_home)
-}
-
 impl Core {
     /// Opens the database.
     pub(crate) fn open(storage: Box<dyn Storage>, options: Options) -> Result<Core> {
@@ -415,10 +408,8 @@ impl Core {
             self.write_pages_again(&pages, redone.unwrap_or(0))?;
             self.store(AGAIN, 0)?;
         }
-        let may_come_back = self.a_settled_slot_may_come_back()? || newest_is_home(&pages);
-        if published == 0 && may_come_back {
-            // Perhaps a rollback has settled it, or written the page. Nobody must see that before it is durable.
-            self.flush_storage()?;
+        if published == 0 {
+            self.flush_what_may_go(&pages)?;
         }
         // A settled version is durable and in place: a commit through a slot, which carries no
         // record to identify it.
