@@ -434,10 +434,7 @@ impl Core {
             if published == 0 && !slots_hold_news && !needs_record && !needs_slot {
                 self.go_on(top, &pages)?;
                 self.set_stays(stays.map(|(stays, _)| stays))?;
-                return match redone {
-                    Some(_) => self.store(SETTLED, self.header.settled),
-                    None => Ok(()),
-                };
+                return self.slots_stay_unsettled(redone);
             }
             self.redo_what_stays(stays)?;
             if late.is_some() {
@@ -528,6 +525,13 @@ impl Core {
         self.begin_life(version, durable)?;
         // None of these numbers is used again (MV16).
         self.store(NEXT, reserved.max(version) + 1)
+    }
+
+    fn slots_stay_unsettled(&mut self, redone: Option<u64>) -> Result<()> {
+        match redone {
+            Some(_) => self.store(SETTLED, self.header.settled),
+            None => Ok(()),
+        }
     }
 
     /// The state becomes `state`, under the number `top` at least, starting from a header that says
