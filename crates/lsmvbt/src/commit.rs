@@ -484,9 +484,7 @@ impl Core {
         Ok(Written {
             flushed: flush,
             crcs: own,
-            in_place: Vec::new(),
-            late: None,
-            stays: None,
+            ..Written::default()
         })
     }
 

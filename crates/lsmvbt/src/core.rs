@@ -69,6 +69,7 @@ pub(crate) struct Savepoint {
 }
 
 /// The parts of a written transaction that its publication needs.
+#[derive(Default)]
 pub(crate) struct Written {
     pub(crate) flushed: bool,
     /// Pages and checksums for the record of the next commit.

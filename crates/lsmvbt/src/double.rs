@@ -352,10 +352,9 @@ impl Core {
         };
         Ok(Written {
             flushed: true,
-            crcs: Vec::new(),
             in_place,
-            late: None,
             stays,
+            ..Written::default()
         })
     }
 

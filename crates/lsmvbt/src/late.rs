@@ -388,12 +388,11 @@ impl Core {
         txn.written = Some(Written {
             flushed: true,
             crcs: vec![(carrier, plan.crc)],
-            in_place: Vec::new(),
             late: plan.late.as_ref().map(|change| Late {
                 page: change.page,
                 carrier,
             }),
-            stays: None,
+            ..Written::default()
         });
         // The slots must be settled before a page that they have is written twice (MV47).
         let commits = match plan.begins && self.double {
