@@ -59,3 +59,31 @@ fn a_random_commit_writes_one_page() {
         assert!(pages <= COMMITS + 8 + COMMITS / 16 + 4, "{torn}: {pages}");
     }
 }
+
+/// With `double` a leaf that changes again stays in its slot. When it is split, it is written in place, with the new
+/// leaf and the page above.
+#[test]
+fn an_appended_row_writes_one_page() {
+    for (torn, splits_cost) in [("trust", 1), ("double", 3)] {
+        let setup = Setup::new();
+        let a = setup.open("x", ENGINE);
+        run(&a, &format!("PRAGMA lsmvbt_torn = {torn}"));
+        run(&a, "CREATE TABLE t(x INTEGER PRIMARY KEY, y)");
+        run(&a, "INSERT INTO t VALUES (1, randomblob(100))");
+        let splits = |connection: &Connection| {
+            let status = one(connection, "PRAGMA onewrite_status").replace('\'', "''");
+            let all = "'$.append_splits') + json_extract(s, '$.lazy_splits') + json_extract(s, '$.legacy_splits'";
+            let sum = format!("SELECT json_extract(s, {all}) FROM (SELECT '{status}' AS s)");
+            one(connection, &sum).parse::<u32>().expect("a number")
+        };
+        let (pages, split) = (pages_written(&a), splits(&a));
+        for _ in 0..COMMITS {
+            run(&a, "INSERT INTO t(y) VALUES (randomblob(100))");
+        }
+        let (pages, split) = (pages_written(&a) - pages, splits(&a) - split);
+        assert!((8..20).contains(&split), "{torn}: {split}");
+        // And a header with every 16th page of the file.
+        let most = COMMITS + split * splits_cost + 8;
+        assert!(pages <= most, "{torn}: {pages} of {most}");
+    }
+}
