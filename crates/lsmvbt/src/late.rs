@@ -464,19 +464,19 @@ impl Core {
         self.skip_own_news()
     }
 
-    /// Writes a page as version `base` has left it, over the image of a commit that is taken back.
+    /// Writes a page as version `base` has left it, over the image of a commit that is taken back. If it was
+    /// late, it is home then.
     fn write_back(&mut self, page: u32, image: &Image, base: u64) -> Result<()> {
-        if self.late()?.is_some() {
-            return self.bring_home();
-        }
         let node = match self.cache.get(page) {
             Some(node) => node,
+            // As it stands there, also where it was late: that commit may have changed it once more.
             None => {
                 let mut node = Node::decode(image, PageNo(page), self.salt)?;
                 node.strip(base);
                 NodeRef::new(node)
             }
         };
-        self.write_home(&node, base)
+        self.write_home(&node, base)?;
+        self.set_late(None)
     }
 }
