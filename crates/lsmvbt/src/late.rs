@@ -13,7 +13,7 @@
 use crate::core::{Core, Txn, Written};
 use crate::error::{Error, Result};
 use crate::header::Marks;
-use crate::home::Late;
+use crate::home::{self, Late};
 use crate::marks::RESERVED;
 use crate::page::change::{self, Cleared};
 use crate::page::{self, Entry, Image, Node, NodeRef, PageType, Stamp};
@@ -324,6 +324,10 @@ impl Core {
                 None => {
                     let (carrier, in_place) =
                         (self.read_image(late.carrier)?, self.read_image(page)?);
+                    if home::is_home(&in_place, &carrier) {
+                        // Its writer has died before it said so. With the next page at home, the word changes.
+                        return Ok(None);
+                    }
                     self.next_image_of(late, &carrier, &in_place)?
                 }
             };
