@@ -297,7 +297,8 @@ impl Run {
                 self.file.refuse_writes_of(Some(range));
             }
             19..21 => self.file.fail_syncs_after(self.random.below(2)),
-            21..22 if self.torn == Torn::Trust => {
+            // A slot that is refused is not there.
+            21..22 if self.torn == Torn::Trust && !self.is_mixed => {
                 self.handles[i].lock().unwrap().hook.next_write_is_full()
             }
             _ => {}

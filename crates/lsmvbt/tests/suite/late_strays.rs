@@ -14,7 +14,7 @@ fn tear(file: &MemoryFile, new: u64) {
     file.power_cut(PowerCut::Torn, &mut |n| match n {
         2 => {
             sector += 1;
-            u64::from((sector + new) % 2 == 0)
+            (sector + new + 1) % 2
         }
         100 => 99,
         _ => 0,
