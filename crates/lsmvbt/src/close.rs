@@ -7,7 +7,7 @@ use crate::core::Core;
 use crate::double::leave_small_slots;
 use crate::error::{Error, Result};
 use crate::header::Marks;
-use crate::shared::{CURRENT, FREED, NEXT, ONLY_READ, POISON, READY, SETTLED, WRITING};
+use crate::shared::{CURRENT, FREED, NEXT, ONLY_READ, POISON, READY, SETTLED};
 use crate::storage::{Lock, LockMode};
 
 /// Whether other handles have the database open.
@@ -87,10 +87,8 @@ impl Core {
         if self.load(POISON)? != 0 {
             return Ok(());
         }
-        if self.load(WRITING)? != 0 {
-            self.recover_live()?;
-        }
-        self.catch_up()?;
+        // Another handle may have changed the setting for torn pages, by which a late page comes home.
+        self.look_as_writer()?;
         let current = self.load(CURRENT)?;
         let has_healed = self.load(FREED)? != 0;
         if self.header.marks.is_empty() && self.header.floor == current && !has_healed {

@@ -450,8 +450,12 @@ impl Core {
         };
         // Of a page in both, the newer image (MV34). Readers may be there, and must not see it go back.
         let images: BTreeMap<u32, Place> = slots.into_iter().flat_map(|(_, s)| s.places).collect();
+        // Its readers need its carrier until it is at home.
+        let late = self.late()?.map_or(0, |late| late.page);
+        let (first, rest): (Vec<_>, Vec<_>) =
+            images.into_iter().partition(|(page, _)| *page == late);
         let mut written = false;
-        for (page, place) in images {
+        for (page, place) in first.into_iter().chain(rest) {
             if stays.as_ref().is_some_and(|(stays, _)| stays.page == page) {
                 continue;
             }

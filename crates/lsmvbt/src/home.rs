@@ -52,6 +52,11 @@ fn home_stamp(carrier: &Image) -> Stamp {
     }
 }
 
+/// True if a page has come home: it is not older than its carrier.
+pub(crate) fn is_home(in_place: &Image, carrier: &Image) -> bool {
+    page::u64_at(in_place, 32) >= page::u64_at(carrier, 32)
+}
+
 impl Core {
     /// The late page, if there is one.
     pub(crate) fn late(&self) -> Result<Option<Late>> {
@@ -89,7 +94,7 @@ impl Core {
     fn with_change(&mut self, node: Node, in_place: &Image, late: Late) -> Result<Node> {
         let carrier = self.read_image(late.carrier)?;
         page::verify(&carrier, PageNo(late.carrier), self.salt)?;
-        if node.ver >= page::u64_at(&carrier[..], 32) {
+        if is_home(in_place, &carrier) {
             return Ok(node); // MV44
         }
         let next = self.next_image_of(late, &carrier, in_place)?;

@@ -13,7 +13,7 @@
 use crate::core::{Core, Txn, Written};
 use crate::error::{Error, Result};
 use crate::header::Marks;
-use crate::home::Late;
+use crate::home::{self, Late};
 use crate::marks::RESERVED;
 use crate::page::change::{self, Cleared};
 use crate::page::{self, Entry, Image, Node, NodeRef, PageType, Stamp};
@@ -324,6 +324,10 @@ impl Core {
                 None => {
                     let (carrier, in_place) =
                         (self.read_image(late.carrier)?, self.read_image(page)?);
+                    if home::is_home(&in_place, &carrier) {
+                        // Its writer has died before it said so. With the next page at home, the word changes.
+                        return Ok(None);
+                    }
                     self.next_image_of(late, &carrier, &in_place)?
                 }
             };
@@ -464,19 +468,19 @@ impl Core {
         self.skip_own_news()
     }
 
-    /// Writes a page as version `base` has left it, over the image of a commit that is taken back.
+    /// Writes a page as version `base` has left it, over the image of a commit that is taken back. If it was
+    /// late, it is home then.
     fn write_back(&mut self, page: u32, image: &Image, base: u64) -> Result<()> {
-        if self.late()?.is_some() {
-            return self.bring_home();
-        }
         let node = match self.cache.get(page) {
             Some(node) => node,
+            // As it stands there, also where it was late: that commit may have changed it once more.
             None => {
                 let mut node = Node::decode(image, PageNo(page), self.salt)?;
                 node.strip(base);
                 NodeRef::new(node)
             }
         };
-        self.write_home(&node, base)
+        self.write_home(&node, base)?;
+        self.set_late(None)
     }
 }

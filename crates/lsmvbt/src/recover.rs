@@ -543,8 +543,13 @@ impl Core {
     /// that the next handle to open it flushes that version before it relies on it.
     fn begin_again(&mut self, state: u64, top: u64, pages: &[Seen], published: u64) -> Result<()> {
         let free = self.rebuild_free(pages, state)?;
-        // Live handles must notice the recovery, so the version moves in any case.
-        let mut version = if top <= published { published + 1 } else { top };
+        // Live handles must notice the recovery, so the version moves in any case: past all numbers that were given
+        // (MV5). The handle of a transaction that was rolled back knows its number.
+        let given = match published {
+            0 => 0,
+            _ => self.newest_over()?,
+        };
+        let mut version = top.max(given);
         let mut header = self.header.clone();
         if published == 0 && header.reserved > 0 {
             // The lost ones are not above the floor (MV19), and none is used again (MV5, MV16).

@@ -63,6 +63,8 @@ pub struct Judge<'a> {
     pub path: &'a Path,
     /// Of the whole log.
     pub survey: &'a Survey,
+    /// The file's size is a multiple of this many bytes; 1 where any size is right.
+    pub unit: u64,
     /// Another process may write it.
     pub in_use: bool,
     /// The last commit that the wal-index promises of this generation; `None` where the log cannot
@@ -131,6 +133,7 @@ impl Judge<'_> {
             ));
         }
         self.judge_end(report);
+        self.judge_last_block(report);
         self.judge_size(report, owner);
     }
 
@@ -217,6 +220,28 @@ impl Judge<'_> {
                 "frame {} is {}: the rest of a transaction that was rolled back or never finished",
                 end.frame, end.verdict
             ));
+        }
+    }
+
+    /// A write that found no space may leave a part of a block at the end, as with [`Verdict::CutShort`].
+    fn judge_last_block(&self, report: &mut Report) {
+        let survey = self.survey;
+        let is_told = Lost::of(survey, self.published).is_some()
+            || survey
+                .end
+                .is_some_and(|end| end.verdict == Verdict::CutShort);
+        if survey.size.is_multiple_of(self.unit) || survey.grew || is_told {
+            return;
+        }
+        let what = format!("the file ends inside a block, at byte {}", survey.size);
+        match self.published {
+            Some(_) => self.note(report, format_args!(
+                "{what}, as after a full disk. The wal-index names no commit there"
+            )),
+            None => report.problem(self.path, Some(survey.size), format!(
+                "{what}. It was cut short, or a write found no space: no wal-index is left that could name a \
+                 commit there"
+            )),
         }
     }
 

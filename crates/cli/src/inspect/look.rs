@@ -324,14 +324,6 @@ fn our_log(
     };
     let database = owner.file();
     let survey = Survey::with_database(&file, geometry, wal, writers, database.as_ref())?;
-    if size % geometry.unit() != 0 {
-        let what = format!(
-            "cut short: {size} bytes, but a log in layout {} consists of units of {}",
-            header.layout,
-            geometry.unit()
-        );
-        report.problem(path, Some(size), what);
-    }
     if read_head::<HEADER_BYTES>(&file)?.0 != head {
         report.notes.push(format!(
             "{}: the log started again while it was read; look again",
@@ -341,6 +333,7 @@ fn our_log(
         let judge = Judge {
             path,
             survey: &survey,
+            unit: geometry.unit(),
             in_use,
             published: published_in(&file, &wal, owner)?,
         };
@@ -487,6 +480,7 @@ fn stock_log(report: &mut Report, path: &Path, wanted: Wanted, owner: &Owner) ->
         let judge = Judge {
             path,
             survey: &survey,
+            unit: 1,
             in_use: owner.has_users,
             published: published.filter(|published| published.salts == wal.salts.0),
         };

@@ -253,6 +253,35 @@ fn a_log_that_ends_inside_a_frame_lacks_only_what_the_wal_index_knows() {
     }
 }
 
+/// A large transaction that found no space leaves a part of a block at the end of the file. Nothing is lost.
+#[test]
+fn a_log_that_ends_inside_a_block_lacks_only_what_the_wal_index_knows() {
+    for mode in [
+        ("onewrite", "auto"),
+        ("waldio", "auto"),
+        ("waldio", "page4k"),
+    ] {
+        let killed = Killed::new(mode);
+        let begun = 554;
+        let grow = |log: &mut Vec<u8>| log.extend_from_within(4096..4096 + begun);
+        let copy = killed.copy(true, grow);
+        let (found, code) = copy.verify();
+        assert_eq!((code, &found["verdict"]), (0, &json!("whole")), "{found:#}");
+        let note = |note: &Value| note.as_str().is_some_and(|n| n.contains("full disk"));
+        let notes = found["notes"].as_array().expect("notes");
+        assert!(notes.iter().any(note), "{mode:?}: {found:#}");
+        let database = copy.database();
+        let output = run(onewrite(&["status", database.to_str().expect("UTF-8")]));
+        let said = lossy(&output.stdout);
+        let is_right = output.status.code() == Some(0) && said.contains("needs recovery");
+        assert!(is_right, "{mode:?}: {said}");
+        let (said, code, rows) = copy.salvage();
+        assert_eq!((code, rows), (0, ROWS), "{mode:?}: {said:#}");
+        let what = killed.copy(false, grow).problem();
+        assert!(what.contains("no wal-index is left"), "{mode:?}: {what}");
+    }
+}
+
 /// Not even the first frame is proven: the database alone is not everything.
 #[test]
 fn a_log_whose_first_frame_is_damaged_is_not_an_empty_one() {

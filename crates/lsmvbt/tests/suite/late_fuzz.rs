@@ -33,6 +33,8 @@ struct Handle {
 struct Run {
     file: MemoryFile,
     torn: Torn,
+    /// Handles open it with any setting, and change it.
+    is_mixed: bool,
     random: Random,
     handles: Vec<Arc<Mutex<Handle>>>,
     rows: Rows,
@@ -80,6 +82,7 @@ impl Run {
         Run {
             file,
             torn,
+            is_mixed: false,
             random: Random::new(seed),
             handles: Vec::new(),
             rows,
@@ -91,11 +94,15 @@ impl Run {
     }
 
     fn open(&mut self) -> Result<usize, lsmvbt::Error> {
+        let torn = match self.is_mixed {
+            true => *self.random.pick(&BOTH),
+            false => self.torn,
+        };
         let options = Options {
             cache_pages: *self.random.pick(&[0, 9, 30, 2000]),
-            late_after: *self.random.pick(&[0, 0, 0, 2, 8]),
+            late_after: *self.random.pick(&[0, 0, 0, 2, 8, u32::MAX]),
             recovery_pages: *self.random.pick(&[64, 64, 1000]),
-            ..at_once_with(self.torn)
+            ..at_once_with(torn)
         };
         let hook = Hook::default();
         let db = Db::open(hook.storage(self.file.storage()), options)?;
@@ -191,6 +198,9 @@ impl Run {
         let db = &mut guard.db;
         match what {
             0..76 => {
+                if self.is_mixed && random.chance(6) {
+                    db.set_torn(*random.pick(&BOTH))?;
+                }
                 db.begin_write()?;
                 if random.chance(10) {
                     let savepoint = db.savepoint()?;
@@ -268,6 +278,9 @@ impl Run {
             self.open().expect("opened");
         }
         let i = self.random.below(self.handles.len() as u64) as usize;
+        if self.random.chance(3) {
+            return self.close(i);
+        }
         let trouble = self.random.below(100);
         match trouble {
             0..9 => self.file.kill_after(Some(1 + self.random.below(9))),
@@ -284,7 +297,8 @@ impl Run {
                 self.file.refuse_writes_of(Some(range));
             }
             19..21 => self.file.fail_syncs_after(self.random.below(2)),
-            21..22 if self.torn == Torn::Trust => {
+            // A slot that is refused is not there.
+            21..22 if self.torn == Torn::Trust && !self.is_mixed => {
                 self.handles[i].lock().unwrap().hook.next_write_is_full()
             }
             _ => {}
@@ -330,7 +344,28 @@ impl Run {
         }
     }
 
+    /// A handle is closed, and may die in that.
+    fn close(&mut self, i: usize) {
+        let handle = Arc::into_inner(self.handles.swap_remove(i)).expect("one handle");
+        let Handle { db, seen, .. } = handle.into_inner().expect("no panic");
+        drop(seen);
+        let kills = self.random.chance(60);
+        let steps = 1 + self.random.below(12);
+        self.file.kill_after(kills.then_some(steps));
+        let closed = db.close();
+        let died = kills && !self.file.kills();
+        self.file.kill_after(None);
+        if !died {
+            closed.expect("closed");
+        }
+        if self.random.chance(30) {
+            self.crash();
+        }
+    }
+
     fn after_error(&mut self, i: usize, trouble: u64, e: lsmvbt::Error) {
+        let is_damage = matches!(e, lsmvbt::Error::Damaged { .. });
+        assert!(!is_damage && trouble < 22, "{trouble}: {e}");
         let died = trouble < 16;
         let is_poisoned = !died && {
             // Any handle tells.
@@ -463,4 +498,23 @@ fn nothing_is_lost_whatever_happens_to_late_pages() {
         looks += *run.looks.lock().unwrap();
     }
     println!("{late} late commits, {looks} looks");
+}
+
+/// The device writes pages as a whole. Handles open the file with any setting for torn pages, and change it.
+#[test]
+fn nothing_is_lost_where_the_setting_for_torn_pages_changes() {
+    let (file, keys) = made(1, Torn::Trust);
+    let bytes = file.bytes();
+    let mut late = 0;
+    for seed in seeds(30) {
+        let _told = Seed("late fuzz, any setting", seed);
+        let mut run = Run::new(seed, Torn::Trust, &bytes, keys);
+        run.is_mixed = true;
+        for _ in 0..150 {
+            run.step();
+        }
+        run.crash();
+        late += run.late;
+    }
+    println!("{late} late commits");
 }

@@ -25,6 +25,7 @@ mod late;
 mod late_double;
 mod late_fuzz;
 mod late_handles;
+mod late_strays;
 mod leaks;
 mod map;
 mod marks;

@@ -1,4 +1,4 @@
-//! Real processes on a real file, killed with SIGKILL.
+//! Real processes on a real file, stopped with SIGSTOP and killed with SIGKILL.
 //!
 //! The test starts itself again as workers. Each writer commits numbered rows under one common
 //! counter, and notes the acknowledged ones in its own file. Between them it changes single rows of its
@@ -26,12 +26,26 @@ const WRITERS: i64 = 4;
 /// Rows of a writer in `SINGLE`, some twelve in a leaf.
 const OWN: i64 = 120;
 
+/// The setting of all workers.
+const TORN: &str = "LSMVBT_WORKER_TORN";
+
 fn open(dir: &Path) -> Result<Db, Error> {
+    open_with(dir, torn_of(&std::env::var(TORN).unwrap_or_default()))
+}
+
+fn torn_of(name: &str) -> Torn {
+    match name {
+        "double" => Torn::Double,
+        _ => Torn::Trust,
+    }
+}
+
+fn open_with(dir: &Path, torn: Torn) -> Result<Db, Error> {
     let storage = DirectFile::open(&dir.join("db"), Caching::Direct).expect("opening the file");
     let options = Options {
         recovery_pages: 64,
         late_after: 1,
-        ..options(Torn::Trust)
+        ..options(torn)
     };
     Db::open(Box::new(storage), options)
 }
@@ -76,7 +90,8 @@ fn verify_single(db: &mut Db, view: Version, writer: i64) -> Result<i64, Error> 
 
 fn change_single(db: &mut Db, k: i64, writer: i64) {
     let mut value = k.to_le_bytes().to_vec();
-    value.resize(300, k as u8);
+    // Of several lengths, so that its cell changes its place.
+    value.resize(240 + (k * 37 % 60) as usize, k as u8);
     let row = row_of(k, writer);
     db.put_integer(SINGLE, row, &value).expect("a change");
 }
@@ -190,7 +205,7 @@ fn worker() {
     }
 }
 
-fn spawn(dir: &Path, role: &str) -> Child {
+fn spawn(dir: &Path, role: &str, torn: &str) -> Child {
     let errors = File::create(dir.join(format!("errors-{role}-{}", std::process::id()))).unwrap();
     Command::new(std::env::current_exe().unwrap())
         .args([
@@ -201,6 +216,7 @@ fn spawn(dir: &Path, role: &str) -> Child {
         ])
         .env("LSMVBT_WORKER", role)
         .env("LSMVBT_WORKER_DIR", dir)
+        .env(TORN, torn)
         .stdout(Stdio::null())
         .stderr(errors)
         .spawn()
@@ -214,14 +230,31 @@ fn acknowledged(dir: &Path, ledger: &str, id: u32) -> Vec<i64> {
     whole.lines().filter_map(|l| l.parse().ok()).collect()
 }
 
+/// Sends a signal: `STOP` or `CONT`.
+fn signal(child: &Child, name: &str) {
+    let id = child.id().to_string();
+    let sent = Command::new("kill").args(["-s", name, &id]).status();
+    assert!(sent.unwrap().success(), "{name}");
+}
+
 #[test]
 fn killed_processes_lose_nothing_and_disturb_nobody() {
+    lose_nothing("trust");
+}
+
+#[test]
+fn nor_do_they_where_pages_may_tear() {
+    lose_nothing("double");
+}
+
+fn lose_nothing(torn: &str) {
     let kills = number("LSMVBT_KILLS").unwrap_or(15);
     let seed = number("LSMVBT_SEED").unwrap_or(1);
     let mut random = Random::new(seed);
     let home = tempfile::tempdir().unwrap();
     let dir = home.path();
-    let mut db = open(dir).unwrap();
+    let open = || open_with(dir, torn_of(torn));
+    let mut db = open().unwrap();
     db.begin_write().unwrap();
     assert_eq!(db.create_tree(TreeKind::Integer).unwrap(), TABLE);
     assert_eq!(db.create_tree(TreeKind::Bytes).unwrap(), INDEX);
@@ -233,11 +266,20 @@ fn killed_processes_lose_nothing_and_disturb_nobody() {
     db.close().unwrap();
 
     let roles = ["0", "1", "2", "3", "reader", "reader"];
-    let mut children: Vec<Child> = roles.iter().map(|r| spawn(dir, r)).collect();
+    let mut children: Vec<Child> = roles.iter().map(|r| spawn(dir, r, torn)).collect();
     for _ in 0..kills {
         std::thread::sleep(Duration::from_millis(20 + random.below(150)));
         let all = random.chance(10);
         let victim = random.below(roles.len() as u64) as usize;
+        if random.chance(40) {
+            // In the middle of something, next to the others.
+            signal(&children[victim], "STOP");
+            std::thread::sleep(Duration::from_millis(random.below(60)));
+            if random.chance(40) {
+                signal(&children[victim], "CONT");
+                continue;
+            }
+        }
         for (i, child) in children.iter_mut().enumerate() {
             if let Some(status) = child.try_wait().unwrap() {
                 let errors = format!("errors-{}-{}", roles[i], std::process::id());
@@ -254,7 +296,7 @@ fn killed_processes_lose_nothing_and_disturb_nobody() {
         }
         for (i, child) in children.iter_mut().enumerate() {
             if all || i == victim {
-                *child = spawn(dir, roles[i]);
+                *child = spawn(dir, roles[i], torn);
             }
         }
     }
@@ -263,7 +305,7 @@ fn killed_processes_lose_nothing_and_disturb_nobody() {
         child.wait().unwrap();
     }
     let begun = Instant::now();
-    let mut db = open(dir).unwrap();
+    let mut db = open().unwrap();
     let took = begun.elapsed();
     let view = db.snapshot().unwrap();
     let newest = verify(&mut db, view.version()).unwrap();

@@ -83,6 +83,8 @@ pub(super) struct Command {
     pub pragma: &'static str,
     /// One line of help.
     pub help: &'static str,
+    /// The values that `run` gets. Others are refused.
+    takes: fn(&str) -> bool,
     run: fn(&Database, Option<&str>) -> Answer,
 }
 
@@ -91,26 +93,36 @@ pub(super) static COMMANDS: [Command; 5] = [
     Command {
         pragma: "onewrite_status",
         help: "what is in use and why, as one JSON object",
+        takes: |_| false,
         run: |database, _| database.status_pragma(),
     },
     Command {
         pragma: "onewrite_metrics",
         help: "counters, ages and commit latency, as text for Prometheus",
+        takes: |_| false,
         run: |database, _| database.metrics_pragma(),
     },
     Command {
         pragma: "onewrite_help",
         help: "the pragmas, their values, and what is set, as text",
+        takes: |_| false,
         run: |database, _| Answer::Text(help(database)),
     },
     Command {
         pragma: "onewrite_reserve_bytes",
         help: "SQLite's reserved bytes of each page, 0 to 255; VACUUM applies them",
+        takes: |_| true,
         run: Database::reserve_bytes,
     },
     Command {
         pragma: "onewrite_make_default",
         help: "opens the databases of this process with onewrite where no VFS is named",
+        // No value ends it.
+        takes: |value| {
+            ["on", "1", "yes", "true"]
+                .iter()
+                .any(|on| on.eq_ignore_ascii_case(value))
+        },
         run: |database, _| match super::make_default(database.host) {
             true => Answer::Text("onewrite".into()),
             false => Answer::Fail("onewrite cannot be made the default VFS".into()),
@@ -139,7 +151,12 @@ impl Database {
 
     fn pragma_of_ours(&self, name: &str, value: Option<&str>) -> Answer {
         if let Some(command) = COMMANDS.iter().find(|command| command.pragma == name) {
-            return (command.run)(self, value);
+            return match value.filter(|value| !(command.takes)(value)) {
+                Some(value) => Answer::Fail(
+                    format!("{name}: unknown value '{value}': leave the value out").into(),
+                ),
+                None => (command.run)(self, value),
+            };
         }
         let Some(setting) = Setting::of(name) else {
             return Answer::Fail(unknown_pragma(name).into());

@@ -560,6 +560,28 @@ fn help_and_the_error_of_an_unknown_pragma_name_every_setting() {
     }
 }
 
+/// `onewrite_make_default=off` made it the default.
+#[test]
+fn a_pragma_that_sets_nothing_refuses_a_value() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let db = super::open(&directory.path().join("db"));
+    for set in [
+        "status=now",
+        "metrics=1",
+        "help=me",
+        "make_default=off",
+        "make_default=0",
+    ] {
+        let refused = super::outcome(&db, &format!("PRAGMA onewrite_{set}"));
+        let (name, value) = set.split_once('=').expect("a value");
+        let told = format!("onewrite_{name}: unknown value '{value}'");
+        assert!(refused.contains(&told), "{set}: {refused}");
+    }
+    let other = rusqlite::Connection::open(directory.path().join("other")).expect("a database");
+    let is_ours = other.query_row("PRAGMA onewrite_status", [], |row| row.get::<_, String>(0));
+    assert!(is_ours.is_err(), "{is_ours:?}");
+}
+
 /// The advice to set it before `journal_mode` would not help.
 #[test]
 fn a_layout_that_the_mode_in_use_cannot_have_names_the_mode_for_it() {
