@@ -33,6 +33,16 @@ impl Session {
     /// Runs a pragma; `None` if this engine has no such pragma.
     pub(super) fn run_pragma(&mut self, name: &str, value: Option<&str>) -> Result<Option<String>> {
         let value = value.map(str::trim);
+        self.answer(name, value).map_err(|error| match error {
+            Error::Refused(why) => Error::Refused(match value {
+                Some(value) => format!("{name} = {value}: {why}"),
+                None => format!("{name}: {why}"),
+            }),
+            error => error,
+        })
+    }
+
+    fn answer(&mut self, name: &str, value: Option<&str>) -> Result<Option<String>> {
         let answer = match name {
             "onewrite_status" => self.status()?,
             "lsmvbt_history" => self.history(value)?,

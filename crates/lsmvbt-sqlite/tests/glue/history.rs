@@ -48,10 +48,9 @@ fn the_history_is_a_number_of_versions_or_a_time() {
         "'1hour'",
         "'99999 days'",
     ] {
-        assert_eq!(
-            refused(&a, &format!("PRAGMA lsmvbt_history = {wrong}")),
-            usage
-        );
+        let told = format!("lsmvbt_history = {}: {usage}", wrong.trim_matches('\''));
+        let message = refused(&a, &format!("PRAGMA lsmvbt_history = {wrong}"));
+        assert_eq!(message, told);
     }
     assert_eq!(one(&a, "PRAGMA lsmvbt_history"), "5 minutes");
     assert_eq!(one(&a, "PRAGMA integrity_check"), "ok");
@@ -65,8 +64,9 @@ fn a_version_is_chosen_by_its_time() {
     run(&a, "CREATE TABLE t(x)");
     let pin = |time: &str| format!("PRAGMA lsmvbt_version = '{time}'");
     let message = refused(&a, &pin(&now()));
+    let (_, why) = message.split_once(": ").expect("the pragma and its value");
     assert_eq!(
-        message,
+        why,
         "no times are kept: give the history a time, such as '1 hour'"
     );
     run(&a, "PRAGMA lsmvbt_history = '60 seconds'");
@@ -97,7 +97,7 @@ fn a_version_is_chosen_by_its_time() {
     run(&b, "PRAGMA lsmvbt_version = 0");
     let message = refused(&b, &pin("2026-01-01 00:00:00"));
     assert!(
-        message.starts_with("the history reaches back to 20"),
+        message.contains(": the history reaches back to 20"),
         "{message}"
     );
     assert!(
@@ -121,7 +121,7 @@ fn a_version_is_chosen_by_its_time() {
         assert_eq!(
             message,
             format!(
-                "{beyond} is beyond the times that versions can have, 1970-01-01 00:00:00 to \
+                "lsmvbt_version = {beyond}: {beyond} is beyond the times that versions can have, 1970-01-01 00:00:00 to \
                  2106-02-07 06:28:15 (UTC)"
             )
         );

@@ -167,12 +167,12 @@ fn history_is_remembered_and_not_changed_within_a_transaction() {
     run(&a, "BEGIN; INSERT INTO t VALUES (1)");
     assert_eq!(
         refused(&a, "PRAGMA lsmvbt_history = 8"),
-        "not within a transaction"
+        "lsmvbt_history = 8: not within a transaction"
     );
     run(&a, "COMMIT");
     assert_eq!(
         refused(&a, "PRAGMA lsmvbt_history = many"),
-        "it is a number of versions, 0 or more, or a time, such as '1 hour'"
+        "lsmvbt_history = many: it is a number of versions, 0 or more, or a time, such as '1 hour'"
     );
     assert_eq!(one(&a, "SELECT count(*) FROM t"), "1");
 }
@@ -257,7 +257,7 @@ fn a_torn_that_opens_the_database_after_a_crash_does_not_flush() {
     assert_eq!(one(&b, "SELECT count(*) FROM t WHERE y = 'new'"), "60");
 }
 
-const WORDS_OF_TORN: &str = "it can be auto, trust or double";
+const WORDS_OF_TORN: &str = "lsmvbt_torn = maybe: it can be auto, trust or double";
 
 /// A commit to two pages of its own writes a page of the header as well where recovery may not read the
 /// whole file, and recovery reads less. One to a single page leaves it late.
@@ -303,11 +303,14 @@ fn the_pages_that_recovery_reads_are_a_choice_between_a_commit_and_recovery() {
     let a = setup.open("x", ENGINE);
     for wrong in ["63", "-1", "many", "99999999999"] {
         let set = format!("PRAGMA lsmvbt_recovery_pages = {wrong}");
-        assert_eq!(refused(&a, &set), "it is a number of pages, 64 or more");
+        let why = "it is a number of pages, 64 or more";
+        let told = format!("lsmvbt_recovery_pages = {wrong}: {why}");
+        assert_eq!(refused(&a, &set), told);
     }
     run(&a, "BEGIN; SELECT * FROM t");
     let set = "PRAGMA lsmvbt_recovery_pages = 64";
-    assert_eq!(refused(&a, set), "not within a transaction");
+    let told = "lsmvbt_recovery_pages = 64: not within a transaction";
+    assert_eq!(refused(&a, set), told);
 }
 
 /// The root of each tree is read when it is used.
@@ -381,12 +384,9 @@ fn the_status_is_json_and_says_what_is_in_force() {
     }
     assert_eq!(
         refused(&a, "PRAGMA lsmvbt_reserve = 41"),
-        "it is percent, 0 to 40"
+        "lsmvbt_reserve = 41: it is percent, 0 to 40"
     );
-    assert_eq!(
-        refused(&a, "PRAGMA lsmvbt_torn = maybe"),
-        "it can be auto, trust or double"
-    );
+    assert_eq!(refused(&a, "PRAGMA lsmvbt_torn = maybe"), WORDS_OF_TORN);
     run(
         &a,
         "INSERT INTO t SELECT value FROM (WITH RECURSIVE c(value) AS (SELECT 1 UNION ALL SELECT value+1 FROM c WHERE value<500) SELECT value FROM c)",
@@ -496,7 +496,7 @@ fn a_pragma_waits_for_another_writer_as_busy_timeout_says() {
     a.busy_timeout(20_000).expect("a timeout");
     run(&a, "BEGIN IMMEDIATE");
     let message = refused(&a, "PRAGMA lsmvbt_torn = trust");
-    assert_eq!(message, "not within a transaction");
+    assert_eq!(message, "lsmvbt_torn = trust: not within a transaction");
 }
 
 #[test]
