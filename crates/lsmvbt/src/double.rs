@@ -431,6 +431,9 @@ impl Core {
     /// Where other handles live, versions before `published` are there, and that one is but for the page that stays in
     /// its slot, or one that its writer was bringing home.
     pub(crate) fn redo_slots(&mut self, published: u64) -> Result<Redone> {
+        if published != 0 {
+            self.write_what_stays()?;
+        }
         let mut slots = Vec::new();
         for slot in [0, 1] {
             let unsettled = self.read_slot(slot, self.header.settled)?;
@@ -478,7 +481,6 @@ impl Core {
         if written {
             self.flush_storage()?;
         }
-        self.set_stays(None)?;
         Ok(Redone {
             newest,
             next_slot,

@@ -73,8 +73,6 @@ impl Core {
         let late = self.late()?.filter(|late| late.page == page);
         let stays = self.stays()?.filter(|stays| stays.page == page);
         let image = self.read_image(page)?;
-        // The page cache may have dropped what a failed flush has left there.
-        self.check_poison()?;
         let image = match stays {
             Some(stays) => self.newer_of(image, stays)?,
             None => image,
@@ -83,10 +81,12 @@ impl Core {
         if let Some(before) = self.lost.before(node.ver) {
             node.strip(before);
         }
-        match late {
-            Some(late) => self.with_change(node, &image, late),
-            None => Ok(node),
+        if let Some(late) = late {
+            node = self.with_change(node, &image, late)?;
         }
+        // The page cache may have dropped what a failed flush has left there.
+        self.check_poison()?;
+        Ok(node)
     }
 
     /// The node of a late page. It may have come home just now. Its carrier is only written over after

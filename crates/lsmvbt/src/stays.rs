@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::heads::{self, Head, Layout};
 use crate::late::only_leaf;
 use crate::page::{self, Image, PageType, u64_at};
-use crate::shared::STAYS;
+use crate::shared::{CURRENT, DURABLE, STAYS};
 use crate::types::PageNo;
 
 /// A page that stays in its slot, and the head that has its image.
@@ -99,11 +99,13 @@ impl Core {
         let in_place = self.read_image(page)?;
         let is_whole = page::verify(&in_place, PageNo(page), self.salt).is_ok();
         let is_older = u64_at(&in_place[..], 32) < content.version;
+        // Otherwise the newest version would be one that no slot has.
+        let is_newest = content.version > self.header.floor;
         let is_only = content.round.number == 0 && content.round.is_last;
         // A page that came home may have to be written again.
         let is_commit = page::from_of(image).is_some();
         let is_leaf = image[16] == PageType::Leaf.byte() && self.may_any_stay();
-        let may = is_whole && is_older && is_only && is_commit && is_leaf;
+        let may = is_whole && is_older && is_newest && is_only && is_commit && is_leaf;
         Ok(may.then(|| (Stays { page, head }, image.clone())))
     }
 
@@ -126,7 +128,14 @@ impl Core {
         let Some(stays) = self.stays()? else {
             return Ok(());
         };
+        let version = self.load(CURRENT)?;
+        if self.load(DURABLE)? < version {
+            // An open has found the slot (MV26).
+            self.flush_storage()?;
+            self.now_durable(version)?;
+        }
         let image = self.image_in_slot(stays)?;
+        self.forget_found();
         self.write_home_image(stays.page, image)?;
         self.set_stays(None)
     }
