@@ -172,13 +172,17 @@ fn whether_pages_may_be_torn_changes_without_a_flush_where_nothing_waits_for_one
     let (file, table) = killed(Torn::Double, |_, _, _| ());
     let mut db = Db::open(file.storage(), options(Torn::Double)).unwrap();
     db.set_torn(Torn::Trust).unwrap();
-    assert_eq!(db.stats().flushes, 1);
+    assert_eq!(
+        db.stats().flushes,
+        2,
+        "a slot, and the page that stays in it"
+    );
     let next = cost(&mut db, |db| db.put_integer(table, 100, &[1; 100]).unwrap());
     assert_eq!(next.flushes, 3, "those of two headers, and the commit's");
     db.set_torn(Torn::Double).unwrap();
     assert_eq!(
         db.stats().flushes,
-        5,
+        6,
         "the commit was not in place for good"
     );
     // With a database whose slots hold nothing new, not even that.
@@ -205,15 +209,25 @@ fn whether_pages_may_be_torn_is_told_without_a_write_after_a_clean_close() {
     assert!(db.stats().header_pages_written > 0, "the first writer does");
 }
 
+/// A leaf is written to a slot. In place it is written when another one changes, or at once where none may stay.
 #[test]
-fn double_writes_twice_and_flushes_once() {
-    let mut db = Db::open(MemoryFile::new().storage(), options(Torn::Double)).unwrap();
-    let [table, ..] = trees(&mut db);
-    let one = cost(&mut db, |db| db.put_integer(table, 1, &[1; 100]).unwrap());
-    assert_eq!(
-        (one.pages, one.slots, one.header, one.flushes),
-        (1, 1, 0, 1)
-    );
+fn double_writes_a_slot_and_flushes_once() {
+    for (late_after, in_place) in [(8, [0, 0, 1]), (u32::MAX, [1, 1, 1])] {
+        let mut options = options(Torn::Double);
+        options.late_after = late_after;
+        let mut db = Db::open(MemoryFile::new().storage(), options).unwrap();
+        let [table, index, ..] = trees(&mut db);
+        let mut pages = Vec::new();
+        for step in 0..3 {
+            let one = cost(&mut db, |db| match step {
+                2 => db.put(index, b"key", &[1; 100]).unwrap(),
+                _ => db.put_integer(table, step, &[1; 100]).unwrap(),
+            });
+            assert_eq!((one.slots, one.header, one.flushes), (1, 0, 1));
+            pages.push(one.pages);
+        }
+        assert_eq!(pages, in_place, "{late_after}");
+    }
 }
 
 /// Inserts of 100 bytes, one a transaction, in key order or scattered; pages and flushes of all.
