@@ -126,7 +126,8 @@ pub struct Options {
     pub recovery_pages: u32,
     /// So many commits in a row that changed one leaf each must come before the first one that leaves
     /// its leaf *late*: it writes the page that the commit before has changed, and that page carries its
-    /// change. So it costs no page of the header, wherever in the file its row is. `u32::MAX`: none does.
+    /// change. So it costs no page of the header, wherever in the file its row is. `u32::MAX`: none does,
+    /// and with [`Torn::Double`] no page stays in its slot.
     /// Any commit of another kind brings the late page home, which costs a flush.
     pub late_after: u32,
     /// A commit flushes at least this long after the first one of [`Durability::Later`] that no flush
