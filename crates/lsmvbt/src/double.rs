@@ -460,8 +460,6 @@ impl Core {
     }
 
     /// Writes both slots' images in place (MV27), where they are not there already, but for one that may stay.
-    /// Where other handles live, versions before `published` are there, and that one is but for the page that stays in
-    /// its slot, or one that its writer was bringing home.
     pub(crate) fn redo_slots(&mut self, published: u64) -> Result<Redone> {
         let mut slots = Vec::new();
         for slot in [0, 1] {
@@ -474,12 +472,9 @@ impl Core {
         let named = slots.iter().flat_map(|(_, s)| &s.places);
         let places = named.map(|(page, _)| *page).collect();
         let next_slot = slots.last().map_or(0, |(slot, _)| slot ^ 1);
-        slots.retain(|(_, s)| s.version >= published);
+        self.retain_needed(&mut slots, published)?;
         let newest = slots.last().map(|(_, s)| (s.version, s.round));
-        let stays = match published {
-            0 => self.may_stay(slots.last())?,
-            _ => None,
-        };
+        let stays = self.may_stay(slots.last().filter(|_| published == 0))?;
         // Of a page in both, the newer image (MV34). Readers may be there, and must not see it go back.
         let images: BTreeMap<u32, Place> = slots.into_iter().flat_map(|(_, s)| s.places).collect();
         let mut written = false;

@@ -15,6 +15,7 @@ use crate::heads::{self, Head, Layout};
 use crate::late::only_leaf;
 use crate::page::{self, Image, PageType, u64_at};
 use crate::shared::STAYS;
+use crate::slots::Slots;
 use crate::types::PageNo;
 
 /// A page that stays in its slot, and the head that has its image.
@@ -82,6 +83,22 @@ impl Core {
     }
 
     // ---- recovery
+
+    /// Leaves the slots that recovery writes in place. Where other handles live, versions before `published` are there, and
+    /// that one is but for the page that stays in its slot, or one that its writer was bringing home. The slot of the
+    /// page that stays may be older: transactions after it were rolled back, and a header calls them over (MV58).
+    pub(crate) fn retain_needed(
+        &self,
+        found: &mut Vec<(u32, SlotContent)>,
+        published: u64,
+    ) -> Result<()> {
+        let stays = self.stays()?.map(|stays| stays.head);
+        let slots = Slots::of(&self.header);
+        let head_of = |slot: u32| slots.map(|slots| slots.page(slot, 0));
+        let is_its = |slot: u32| stays.is_some() && head_of(slot) == stays;
+        found.retain(|(slot, content)| content.version >= published || is_its(*slot));
+        Ok(())
+    }
 
     /// The page of the newest slot that recovery has found, and its image, if that may stay there. The page in place must
     /// be whole, so that only its slot is needed.

@@ -154,7 +154,7 @@ pub enum Mutant {
     StaysAway,
     /// MV57: Double: a header settles the slot of such a page, which is not flushed in place.
     SettledInSlot,
-    /// Double: where other handles live, no slot is redone that is older than what they see.
+    /// MV58: Double: where other handles live, no slot is redone that is older than what they see.
     StaysPublished,
 }
 
@@ -520,6 +520,7 @@ fn every_rule_of_double_is_needed() {
             Mutant::ImageWithoutReaders,
             Mutant::StaysAway,
             Mutant::SettledInSlot,
+            Mutant::StaysPublished,
         ],
     );
 }

@@ -254,7 +254,7 @@ impl Run {
 
     /// Snapshots, sweeps, closings between transactions.
     fn between(&mut self, engine: &mut Engine) -> Step<()> {
-        if engine.stays_below_current() && self.random.chance(30) {
+        if engine.stays_below(engine.current) && self.random.chance(60) {
             return Err(Stop::Crash);
         }
         if self.random.chance(if self.small { 4 } else { 15 }) {

@@ -23,12 +23,12 @@ impl Engine {
         }
     }
 
-    /// Whether a page stays in a slot that is older than the version that everybody sees.
-    pub fn stays_below_current(&self) -> bool {
+    /// Whether a page stays in a slot that is older than this version.
+    pub fn stays_below(&self, version: u64) -> bool {
         let slot = self
             .stays
             .map(|(_, slot)| self.disk.read(Place::Slot(slot)));
-        matches!(slot, Some(Some(Block::Slot(slot))) if slot.version < self.current)
+        matches!(slot, Some(Some(Block::Slot(slot))) if slot.version < version)
     }
 
     // ---- writing
@@ -103,6 +103,7 @@ impl Engine {
             let marks = self.marks.clone();
             return self.write_header(|h| h.marks = marks);
         }
+        let is_old = self.stays_below(floor);
         self.bring_home()?;
         self.marks = dirty.keys().map(|page| page / REGION).collect();
         let marks = self.marks.clone();
@@ -111,7 +112,11 @@ impl Engine {
             h.marks = marks;
             h.free = free;
             h.hwm = hwm;
-        })
+        })?;
+        match is_old && self.random.chance(50) {
+            true => Err(Stop::Crash),
+            false => Ok(()),
+        }
     }
 
     // ---- recovery
