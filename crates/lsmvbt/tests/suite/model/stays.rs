@@ -94,6 +94,9 @@ impl Engine {
         if !self.late || !self.random.chance(20) {
             return Ok(());
         }
+        if self.disk.has_new_header() {
+            self.disk.flush()?;
+        }
         let txn = self.txn()?;
         let (own, dirty) = (txn.own.clone(), txn.dirty.clone());
         let floor = txn.version - 1;
