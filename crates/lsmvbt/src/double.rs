@@ -428,10 +428,11 @@ impl Core {
     }
 
     /// Writes both slots' images in place (MV27), where they are not there already, but for one that may stay.
-    /// Where other handles live, versions before `published` are there, and that one is but for the page that stays in
-    /// its slot, or one that its writer was bringing home.
+    /// Where other handles live, versions before `published` are there, and that one is but for a page that its writer was
+    /// bringing home.
     pub(crate) fn redo_slots(&mut self, published: u64) -> Result<Redone> {
         if published != 0 {
+            // Its slot may be older: transactions after it were rolled back, and a header calls them over (MV58).
             self.write_what_stays()?;
         }
         let mut slots = Vec::new();
@@ -447,10 +448,7 @@ impl Core {
         let next_slot = slots.last().map_or(0, |(slot, _)| slot ^ 1);
         slots.retain(|(_, s)| s.version >= published);
         let newest = slots.last().map(|(_, s)| (s.version, s.round));
-        let stays = match published {
-            0 => self.may_stay(slots.last())?,
-            _ => None,
-        };
+        let stays = self.may_stay(slots.last().filter(|_| published == 0))?;
         // Of a page in both, the newer image (MV34). Readers may be there, and must not see it go back.
         let images: BTreeMap<u32, Place> = slots.into_iter().flat_map(|(_, s)| s.places).collect();
         // Its readers need its carrier until it is at home.

@@ -86,6 +86,12 @@ impl Disk {
         self.read(Place::Page(page))?.bytes()
     }
 
+    /// Whether a header is not durable. No other one may be written over the one before it.
+    pub fn has_new_header(&self) -> bool {
+        let is_header = |place: &Place| matches!(place, Place::Header(_));
+        self.pending.keys().any(is_header)
+    }
+
     pub fn flush(&mut self) -> Step<()> {
         self.tick()?;
         for (place, mut writes) in std::mem::take(&mut self.pending) {

@@ -49,6 +49,7 @@ impl Engine {
 
     /// Brings the late page home before anything else is written.
     pub fn bring_home(&mut self) -> Step<()> {
+        self.write_what_stays()?;
         if self.chain.is_none() || self.is(Mutant::StaysLate) {
             return Ok(());
         }
@@ -208,6 +209,7 @@ impl Engine {
         self.current = txn.version;
         self.carrier = chain.carrier;
         self.chain = Some(chain);
+        self.stays = None;
         self.late_commits += 1;
         self.flushed(true);
         Ok(true)

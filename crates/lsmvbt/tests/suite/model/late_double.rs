@@ -26,11 +26,11 @@ impl Engine {
     // ---- writing
 
     fn newest_slot(&self) -> Option<Rc<Slot>> {
-        let floor = match self.is(Mutant::CarrierUnreached) {
+        let settled = match self.is(Mutant::CarrierUnreached) {
             true => 0,
-            false => self.header().floor,
+            false => self.header().settled,
         };
-        self.unsettled(floor).pop().map(|(_, slot)| slot)
+        self.unsettled(settled).pop().map(|(_, slot)| slot)
     }
 
     /// The page that the next commit with a late page writes, and its image.
@@ -80,7 +80,7 @@ impl Engine {
             return None;
         }
         let page = *self.random.pick(&pages);
-        let bytes = self.disk.page(page)?.bytes.clean();
+        let bytes = self.newest_image(page)?.bytes.clean();
         (!self.random.chance(30)).then_some((page, bytes))
     }
 
@@ -190,7 +190,7 @@ impl Engine {
         let (free, hwm) = self.free_at_base();
         self.write_header(|h| {
             h.marks = marks;
-            h.floor = floor;
+            (h.floor, h.settled) = (floor, floor);
             h.free = free;
             h.hwm = hwm;
         })
@@ -232,14 +232,13 @@ impl Engine {
     /// A header between transactions, to which all commits are settled.
     pub fn settle(&mut self) -> Step<()> {
         self.flush_what_was_found()?;
-        self.bring_home()?;
-        self.disk.flush()?;
+        self.flush_in_place()?;
         let floor = self.next - 1;
         let (free, hwm) = self.free_at_base();
         self.marks.clear();
         self.write_header(|h| {
             h.marks.clear();
-            h.floor = floor;
+            (h.floor, h.settled) = (floor, floor);
             h.free = free;
             h.hwm = hwm;
         })
@@ -252,7 +251,7 @@ impl Engine {
         let mut todo: Vec<u32> = pages.iter().copied().collect();
         let mut seen = BTreeMap::new();
         while let Some(page) = todo.pop() {
-            let Some(image) = self.disk.page(page) else {
+            let Some(image) = self.newest_image(page) else {
                 continue;
             };
             if image.ver <= floor || seen.insert(page, image.clone()).is_some() {

@@ -11,6 +11,8 @@ pub struct Alive {
     pub next: u64,
     pub lost: Lost,
     pub snapshots: BTreeMap<u64, u64>,
+    pub current: u64,
+    pub stays: Option<(u32, usize)>,
 }
 
 impl Engine {
@@ -78,16 +80,19 @@ impl Engine {
             found_flushed: false,
             lost: Lost::new(),
             chain: None,
+            stays: None,
             late: false,
             late_commits: 0,
             repairs: 0,
+            stay_commits: 0,
+            left_in_slots: 0,
         };
         if let Some(alive) = &alive {
             engine.snapshots = alive.snapshots.clone();
         }
         let opened = if double {
-            let next = alive.map_or(0, |alive| alive.next);
-            let recovered = engine.recover_double();
+            let next = alive.as_ref().map_or(0, |alive| alive.next);
+            let recovered = engine.recover_double(alive);
             engine.next = engine.next.max(next);
             recovered
         } else {
@@ -212,7 +217,7 @@ impl Engine {
         if !self.is(Mutant::NoUndo) {
             for (page, image) in &images {
                 if image.ver > state && image.page.birth <= state {
-                    let undone = self.strip(image, state, top, state);
+                    let undone = self.strip(image.page.clone(), state, top, state);
                     self.disk.write(Place::Page(*page), Block::Page(undone))?;
                 }
             }
@@ -287,8 +292,7 @@ impl Engine {
         }
     }
 
-    pub fn strip(&mut self, image: &Image, state: u64, ver: u64, base: u64) -> Rc<Image> {
-        let mut page = image.page.clone();
+    pub fn strip(&mut self, mut page: Page, state: u64, ver: u64, base: u64) -> Rc<Image> {
         page.strip(state);
         Rc::new(Image::new(page, ver, state, base, self.id()))
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::disk::{Block, Place};
+use super::recovery::Alive;
 use super::*;
 
 impl Engine {
@@ -15,8 +16,9 @@ impl Engine {
         if self.txn()?.rounds.is_some() {
             return Ok(());
         }
-        if !self.is(Mutant::SettledTooEarly) {
-            self.disk.flush()?;
+        match self.is(Mutant::SettledTooEarly) {
+            true => self.bring_home()?,
+            false => self.flush_in_place()?,
         }
         let floor = self.version() - 1;
         let txn = self.txn()?;
@@ -24,7 +26,7 @@ impl Engine {
         let (free, hwm) = (txn.free_at_base.clone(), txn.hwm_at_base);
         self.marks.clear();
         self.write_header(|h| {
-            h.floor = floor;
+            (h.floor, h.settled) = (floor, floor);
             h.marks.clear();
             h.free = free;
             h.hwm = hwm;
@@ -60,7 +62,6 @@ impl Engine {
         if born.is_empty() && old.is_empty() {
             return Ok(());
         }
-        self.bring_home()?;
         self.begin_rounds()?;
         let marks = self.mark_round(&[&born[..], &old].concat())?;
         if marks && !self.is(Mutant::NoFlushOfMarks) {
@@ -115,8 +116,8 @@ impl Engine {
             round,
             is_last: false,
             images: images.iter().cloned().collect(),
-            free: BTreeSet::new(),
-            hwm: 0,
+            free: self.free.clone(),
+            hwm: self.hwm,
         };
         self.write_slot(slot)?;
         if self.is(Mutant::RoundIntoNewest) {
@@ -128,6 +129,10 @@ impl Engine {
     pub fn write_slot(&mut self, slot: Slot) -> Step<()> {
         let place = Place::Slot(self.slot);
         self.disk.write(place, Block::Slot(Rc::new(slot)))?;
+        // Often, since pages that stay in a slot are lost there.
+        if self.late && self.random.chance(3) {
+            return Err(Stop::Crash);
+        }
         if !self.is(Mutant::NoFlushOfSlot) {
             self.disk.flush()?;
         }
@@ -143,7 +148,7 @@ impl Engine {
             }
             self.change(CATALOG)?;
         }
-        self.bring_home()?;
+        self.take_along()?;
         let mut pages: Vec<u32> = self.txn()?.dirty.keys().copied().collect();
         pages.sort_unstable();
         let rounds = self.txn()?.rounds;
@@ -154,11 +159,17 @@ impl Engine {
             marked.retain(|page| !unmarked || own.contains(page));
             // Flushed with the slot, before anything of it is in place.
             self.mark_round(&marked)?;
+        } else {
+            self.mark_born()?;
         }
         let images = self.images(&pages)?;
         let is_born = |(page, _): &(u32, Rc<Image>)| own.contains(page);
         let (born, old): (Vec<_>, Vec<_>) = images.iter().cloned().partition(is_born);
         self.write_pages(&born)?;
+        let away = self.stays_no_more(&pages)?;
+        if away && !self.is(Mutant::StaysAway) {
+            self.write_what_stays()?;
+        }
         let mut free = self.free.clone();
         free.extend(&self.txn()?.freed);
         let slot = Slot {
@@ -171,7 +182,10 @@ impl Engine {
         };
         self.write_slot(slot)?;
         self.txn()?.written = Some(old);
-        Ok(())
+        match away {
+            true => self.write_what_stays(),
+            false => Ok(()),
+        }
     }
 
     pub fn commit_double(&mut self) -> Step<()> {
@@ -179,6 +193,7 @@ impl Engine {
             return Ok(());
         }
         self.write_double()?;
+        let stays = self.stays_in()?;
         let Some(txn) = self.txn.take() else {
             return bug("no transaction");
         };
@@ -193,7 +208,11 @@ impl Engine {
         self.free.extend(txn.freed);
         self.current = txn.version;
         self.durable = txn.version;
-        self.write_pages(&in_place)
+        self.stays = stays;
+        match stays {
+            Some(_) => Ok(()),
+            None => self.write_pages(&in_place),
+        }
     }
 
     /// Undoes the rounds of a transaction, and the last slot.
@@ -204,7 +223,7 @@ impl Engine {
         if rounds.is_none() && !is_written {
             return Ok(());
         }
-        self.disk.flush()?;
+        self.flush_in_place()?;
         let is_old = |page: &&u32| self.disk.page(**page).is_some_and(|i| i.page.birth <= base);
         let old: Vec<u32> = spilled.iter().filter(is_old).copied().collect();
         if !self.is(Mutant::NoUndoOfSpills) {
@@ -219,7 +238,7 @@ impl Engine {
         let txn = self.txn()?;
         let (free, hwm) = (txn.free_at_base.clone(), txn.hwm_at_base);
         self.write_header(|h| {
-            h.floor = version;
+            (h.floor, h.settled) = (version, version);
             h.free = free;
             h.hwm = hwm;
         })?;
@@ -239,10 +258,12 @@ impl Engine {
         for part in pages.chunks(most) {
             let mut images = Vec::new();
             for page in part {
-                let Some(image) = self.disk.page(*page).cloned() else {
+                let late = self.late_page(*page).cloned();
+                let in_place = || self.disk.page(*page).map(|image| image.page.clone());
+                let Some(content) = late.or_else(in_place) else {
                     return bug("a page of a round is gone");
                 };
-                images.push((*page, self.strip(&image, state, version, state)));
+                images.push((*page, self.strip(content, state, version, state)));
             }
             if !self.is(Mutant::StripInPlace) {
                 self.write_round(version, round, &images)?;
@@ -256,11 +277,11 @@ impl Engine {
     // ---- recovery
 
     /// The slots that the header does not call settled, the newest last.
-    pub fn unsettled(&self, floor: u64) -> Vec<(usize, Rc<Slot>)> {
+    pub fn unsettled(&self, settled: u64) -> Vec<(usize, Rc<Slot>)> {
         let mut slots: Vec<(usize, Rc<Slot>)> = [0, 1]
             .into_iter()
             .filter_map(|i| match self.disk.read(Place::Slot(i)) {
-                Some(Block::Slot(s)) if s.version > floor => Some((i, s.clone())),
+                Some(Block::Slot(s)) if s.version > settled => Some((i, s.clone())),
                 _ => None,
             })
             .collect();
@@ -269,13 +290,16 @@ impl Engine {
         slots
     }
 
-    fn redo(&mut self, slots: &[(usize, Rc<Slot>)]) -> Step<BTreeSet<u32>> {
+    pub fn redo(&mut self, slots: &[(usize, Rc<Slot>)]) -> Step<BTreeSet<u32>> {
         let images: BTreeMap<u32, Rc<Image>> = slots
             .iter()
             .flat_map(|(_, slot)| slot.images.clone())
             .collect();
         let pages = images.keys().copied().collect();
         for (page, image) in images {
+            if self.stays.is_some_and(|(stays, _)| stays == page) {
+                continue;
+            }
             let there = self.disk.page(page);
             // One of a later commit with a late page stays, also if that is what it carries the change of.
             let is_later = |there: &Rc<Image>| {
@@ -312,6 +336,7 @@ impl Engine {
             return Ok(());
         }
         self.flush_what_was_found()?;
+        self.redo_what_stays()?;
         if is_late && !self.is(Mutant::LateForgotten) {
             self.bring_home()?;
             self.disk.flush()?;
@@ -324,41 +349,50 @@ impl Engine {
     /// settled it, and its header is not on the device yet.
     fn a_settled_slot_may_come_back(&self, header: &Header) -> bool {
         let other = match self.disk.read(Place::Header(1 - (header.seq % 2) as usize)) {
-            Some(Block::Header(other)) => other.floor,
+            Some(Block::Header(other)) => other.settled,
             _ => 0,
         };
-        let settled = |slot: &Slot| other < slot.version && slot.version == header.floor;
+        let settled = |slot: &Slot| other < slot.version && slot.version == header.settled;
         let slots = [0, 1].map(|i| self.disk.read(Place::Slot(i)));
         let mut slots = slots.into_iter().flatten();
         slots.any(|block| matches!(block, Block::Slot(slot) if settled(slot)))
     }
 
-    pub fn recover_double(&mut self) -> Step<()> {
+    /// The version that is durable with this slot. A round has those before its transaction, or before a recovery.
+    fn state_of(&self, slot: &Slot) -> u64 {
+        match slot.is_last || self.is(Mutant::AnySlotCommits) {
+            true => slot.version,
+            false => slot.images.values().map(|i| i.base).max().unwrap_or(0),
+        }
+    }
+
+    pub fn recover_double(&mut self, alive: Option<Alive>) -> Step<()> {
         let header = self.header();
         let floor = header.floor;
         if self.a_settled_slot_may_come_back(&header) {
             self.flush_what_was_found()?;
         }
-        let mut slots = self.unsettled(floor);
+        let mut slots = self.unsettled(header.settled);
         if self.is(Mutant::RedoOneSlot) {
             slots = slots.split_off(slots.len().saturating_sub(1));
         }
-        let mut pages = self.redo(&slots)?;
+        let mut pages = self.redo_but_what_stays(&slots, alive)?;
         let newest = slots.last().map(|(_, slot)| slot.clone());
         self.slot = slots.last().map_or(0, |(place, _)| 1 - place);
         let of_region = |r: &u32| r * REGION..(r + 1) * REGION;
         pages.extend(header.marks.iter().flat_map(of_region));
-        let above = newest.as_ref().map_or(floor, |slot| slot.version);
+        let above = newest
+            .as_ref()
+            .map_or(floor, |slot| slot.version.max(floor));
         let seen = self.seen_double(&pages, floor);
         let carrier = self.find_late_double(&seen, above)?;
         let images = self.seen_double(&pages, floor);
         let top = images.values().map(|i| i.ver).max().unwrap_or(floor);
-        let commits = |slot: &&Rc<Slot>| slot.is_last || self.is(Mutant::AnySlotCommits);
-        let committed = newest.as_ref().filter(commits).cloned();
         self.marks = header.marks.clone();
-        let (state, free, hwm) = match &committed {
-            Some(slot) => (slot.version, slot.free.clone(), slot.hwm),
-            None => (floor, header.free.clone(), header.hwm),
+        let state = newest.as_ref().map_or(0, |slot| self.state_of(slot));
+        let (state, free, hwm) = match &newest {
+            Some(slot) if state > floor => (state, slot.free.clone(), slot.hwm),
+            _ => (floor, header.free.clone(), header.hwm),
         };
         // Commits with a late page leave the free map as it is.
         let (version, late) = carrier.unwrap_or((state, None));
@@ -368,17 +402,25 @@ impl Engine {
         }
         // The transaction `top` is broken.
         self.flush_what_was_found()?;
+        self.redo_what_stays()?;
         let is_changed = |i: &&Rc<Image>| i.ver > state && i.page.birth <= state;
         let changed = images.iter().filter(|(_, i)| is_changed(i));
-        let changed: Vec<u32> = changed.map(|(page, _)| *page).collect();
+        let mut changed: BTreeSet<u32> = changed.map(|(page, _)| *page).collect();
+        // A page that was late was to come home in the slot of the broken transaction.
+        self.chain = late.filter(|_| !self.is(Mutant::LateForgotten));
+        let late = self.chain.as_ref().and_then(|chain| chain.late.as_ref());
+        changed.extend(late.map(|(page, _)| *page));
+        let changed: Vec<u32> = changed.into_iter().collect();
         let of_top = newest.filter(|slot| slot.version == top);
         let round = of_top.map_or(0, |slot| slot.round) + 1;
+        (self.free, self.hwm) = (free.clone(), hwm);
         if !self.is(Mutant::NoUndo) {
             self.strip_in_rounds(&changed, state, top, round)?;
         }
         if !self.is(Mutant::NoFlushOfUndone) {
             self.disk.flush()?;
         }
+        self.chain = None;
         self.start(top, free.clone(), hwm);
         self.write_clean_header(top, free, hwm)
     }
@@ -387,7 +429,7 @@ impl Engine {
     fn write_clean_header(&mut self, floor: u64, free: BTreeSet<u32>, hwm: u32) -> Step<()> {
         self.marks.clear();
         self.write_header(|h| {
-            h.floor = floor;
+            (h.floor, h.settled) = (floor, floor);
             h.marks.clear();
             h.free = free;
             h.hwm = hwm;

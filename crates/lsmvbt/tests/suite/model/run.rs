@@ -14,6 +14,9 @@ pub struct Outcome {
     pub late_commits: u64,
     /// Torn pages that their carriers have repaired.
     pub repairs: u64,
+    /// Commits whose page stays in its slot, and such pages that recovery has left there.
+    pub stay_commits: u64,
+    pub left_in_slots: u64,
     pub first: String,
 }
 
@@ -64,6 +67,8 @@ struct Run {
     /// Whether commits may have late pages.
     late: bool,
     shown: BTreeMap<u64, World>,
+    /// The row that has changed last.
+    last: Option<(u32, i64)>,
 }
 
 impl Run {
@@ -80,6 +85,7 @@ impl Run {
             small: false,
             late: seed % 2 == 1,
             shown: BTreeMap::new(),
+            last: None,
         }
     }
 
@@ -108,7 +114,10 @@ impl Run {
             };
             sum.late_commits += engine.late_commits;
             sum.repairs += engine.repairs;
+            sum.stay_commits += engine.stay_commits;
+            sum.left_in_slots += engine.left_in_slots;
             (engine.late_commits, engine.repairs) = (0, 0);
+            (engine.stay_commits, engine.left_in_slots) = (0, 0);
             if stop.is_some() {
                 sum.crashes += 1;
             }
@@ -132,6 +141,8 @@ impl Run {
         let mut alive = (self.late && crashed && self.random.chance(50)).then_some(Alive {
             next: engine.next,
             lost: engine.lost,
+            current: engine.current,
+            stays: engine.stays,
             snapshots: engine.snapshots,
         });
         let (mut disk, mut random, mut ids) = (engine.disk, engine.random, engine.ids);
@@ -243,6 +254,9 @@ impl Run {
 
     /// Snapshots, sweeps, closings between transactions.
     fn between(&mut self, engine: &mut Engine) -> Step<()> {
+        if engine.stays_below(engine.current) && self.random.chance(60) {
+            return Err(Stop::Crash);
+        }
         if self.random.chance(if self.small { 4 } else { 15 }) {
             self.values += 1;
             engine.snapshots.insert(self.values, engine.current);
@@ -302,7 +316,12 @@ impl Run {
                 new.insert(tree, BTreeMap::new());
                 continue;
             }
-            let tree = *self.random.pick(&trees);
+            // Often the same leaf changes again.
+            let repeats = self.double && self.small && self.random.chance(35);
+            let last = self
+                .last
+                .filter(|(tree, _)| repeats && trees.contains(tree));
+            let tree = last.map_or(*self.random.pick(&trees), |(tree, _)| tree);
             if dice < 6 {
                 engine.drop_tree(tree)?;
                 new.remove(&tree);
@@ -312,13 +331,16 @@ impl Run {
                 continue;
             };
             let known: Vec<i64> = map.keys().copied().collect();
-            let key = if self.small && !is_few && !known.is_empty() && self.random.chance(80) {
+            let key = if let Some((_, key)) = last {
+                key
+            } else if self.small && !is_few && !known.is_empty() && self.random.chance(80) {
                 *self.random.pick(&known)
             } else if self.random.chance(70) {
                 self.random.below(40) as i64
             } else {
                 map.last_key_value().map_or(0, |e| *e.0) + 1
             };
+            self.last = Some((tree, key));
             if dice < if self.small { 85 } else { 70 } {
                 self.values += 1;
                 let chained = self.random.chance(if self.small { 2 } else { 20 });

@@ -259,7 +259,7 @@ impl Engine {
                     return bug("a spill is gone");
                 };
                 if image.page.birth <= base {
-                    let undone = self.strip(&image, base, version, self.durable);
+                    let undone = self.strip(image.page.clone(), base, version, self.durable);
                     self.disk.write(Place::Page(page), Block::Page(undone))?;
                 }
             }
