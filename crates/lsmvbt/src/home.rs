@@ -74,6 +74,10 @@ impl Core {
             Some(stays) => self.newer_of(image, stays)?,
             None => image,
         };
+        if stays.is_some() {
+            // The same is so for the head of the slot.
+            self.check_poison()?;
+        }
         let mut node = Node::decode(&image, PageNo(page), self.salt)?;
         if let Some(before) = self.lost.before(node.ver) {
             node.strip(before);
@@ -88,6 +92,7 @@ impl Core {
     /// that, and after the word says so.
     fn with_change(&mut self, node: Node, in_place: &Image, late: Late) -> Result<Node> {
         let carrier = self.read_image(late.carrier)?;
+        self.check_poison()?;
         page::verify(&carrier, PageNo(late.carrier), self.salt)?;
         if node.ver >= page::u64_at(&carrier[..], 32) {
             return Ok(node); // MV44
@@ -129,16 +134,22 @@ impl Core {
             Some(node) => node,
             None => Arc::new(self.read_node(late.page)?),
         };
-        let version = self.load(CURRENT)?;
-        if self.load(DURABLE)? < version {
-            self.flush_storage()?;
-            self.now_durable(version)?;
-        }
+        let version = self.flush_newest()?;
         match self.double {
             true => self.write_home_through_slot(&node, version)?,
             false => self.write_home(&node, version)?,
         }
         self.set_late(None)
+    }
+
+    /// Flushes, if the newest version is not durable. Returns that one.
+    pub(crate) fn flush_newest(&mut self) -> Result<u64> {
+        let version = self.load(CURRENT)?;
+        if self.load(DURABLE)? < version {
+            self.flush_storage()?;
+            self.now_durable(version)?;
+        }
+        Ok(version)
     }
 
     /// Writes a page as this version has left it, which is the newest one and durable, and flushes it.
