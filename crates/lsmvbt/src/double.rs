@@ -474,7 +474,9 @@ impl Core {
         let named = slots.iter().flat_map(|(_, s)| &s.places);
         let places = named.map(|(page, _)| *page).collect();
         let next_slot = slots.last().map_or(0, |(slot, _)| slot ^ 1);
-        slots.retain(|(_, s)| s.version >= published);
+        // The version that is published may be the floor, above that of a page that stays.
+        let staying = self.slot_of_what_stays()?;
+        slots.retain(|(slot, s)| s.version >= published || Some(*slot) == staying);
         let newest = slots.last().map(|(_, s)| (s.version, s.round));
         let stays = match published {
             0 => self.may_stay(slots.last())?,

@@ -15,6 +15,7 @@ use crate::heads::{self, Head, Layout};
 use crate::late::only_leaf;
 use crate::page::{self, Image, PageType, u64_at};
 use crate::shared::STAYS;
+use crate::slots::Slots;
 use crate::types::PageNo;
 
 /// A page that stays in its slot, and the head that has its image.
@@ -83,6 +84,13 @@ impl Core {
 
     // ---- recovery
 
+    /// The slot that has the page which stays.
+    pub(crate) fn slot_of_what_stays(&self) -> Result<Option<u32>> {
+        let (stays, slots) = (self.stays()?, Slots::of(&self.header));
+        let both = stays.zip(slots);
+        Ok(both.and_then(|(stays, slots)| (0..2).find(|slot| slots.page(*slot, 0) == stays.head)))
+    }
+
     /// The page of the newest slot that recovery has found, and its image, if that may stay there. The page in place must
     /// be whole, so that only its slot is needed.
     pub(crate) fn may_stay(
@@ -126,6 +134,8 @@ impl Core {
         let Some(stays) = self.stays()? else {
             return Ok(());
         };
+        // An open may have found the slot without its flush (MV26).
+        self.flush_newest()?;
         let image = self.image_in_slot(stays)?;
         self.write_home_image(stays.page, image)?;
         self.set_stays(None)
