@@ -74,25 +74,27 @@ impl Core {
         let stays = self.stays()?.filter(|stays| stays.page == page);
         let image = self.read_image(page)?;
         let image = match stays {
-            Some(stays) => self.newer_of(image, stays)?,
-            None => image,
+            Some(stays) => self.newer_of(image, stays),
+            None => Ok(image),
         };
+        // The page cache may have dropped what a failed flush has left there.
+        self.check_poison()?;
+        let image = image?;
         let mut node = Node::decode(&image, PageNo(page), self.salt)?;
         if let Some(before) = self.lost.before(node.ver) {
             node.strip(before);
         }
-        if let Some(late) = late {
-            node = self.with_change(node, &image, late)?;
+        match late {
+            Some(late) => self.with_change(node, &image, late),
+            None => Ok(node),
         }
-        // The page cache may have dropped what a failed flush has left there.
-        self.check_poison()?;
-        Ok(node)
     }
 
     /// The node of a late page. It may have come home just now. Its carrier is only written over after
     /// that, and after the word says so.
     fn with_change(&mut self, node: Node, in_place: &Image, late: Late) -> Result<Node> {
         let carrier = self.read_image(late.carrier)?;
+        self.check_poison()?;
         page::verify(&carrier, PageNo(late.carrier), self.salt)?;
         if is_home(in_place, &carrier) {
             return Ok(node); // MV44
@@ -134,16 +136,22 @@ impl Core {
             Some(node) => node,
             None => Arc::new(self.read_node(late.page)?),
         };
-        let version = self.load(CURRENT)?;
-        if self.load(DURABLE)? < version {
-            self.flush_storage()?;
-            self.now_durable(version)?;
-        }
+        let version = self.flush_newest()?;
         match self.double {
             true => self.write_home_through_slot(&node, version)?,
             false => self.write_home(&node, version)?,
         }
         self.set_late(None)
+    }
+
+    /// Flushes, if the newest version is not durable. Returns that one.
+    pub(crate) fn flush_newest(&mut self) -> Result<u64> {
+        let version = self.load(CURRENT)?;
+        if self.load(DURABLE)? < version {
+            self.flush_storage()?;
+            self.now_durable(version)?;
+        }
+        Ok(version)
     }
 
     /// Writes a page as this version has left it, which is the newest one and durable, and flushes it.

@@ -41,7 +41,7 @@ use crate::storage::Storage;
 
 /// Its last digit is one more when a release that has the database open could no longer read what
 /// this one writes. Neither joins the other then.
-pub(crate) const MAGIC: u64 = 0x4c53_4d56_4254_000a;
+pub(crate) const MAGIC: u64 = 0x4c53_4d56_4254_000b;
 pub(crate) const READY: usize = 0;
 pub(crate) const CURRENT: usize = 1;
 pub(crate) const DURABLE: usize = 2;

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::heads::{self, Head, Layout};
 use crate::late::only_leaf;
 use crate::page::{self, Image, PageType, u64_at};
-use crate::shared::{CURRENT, DURABLE, STAYS};
+use crate::shared::STAYS;
 use crate::types::PageNo;
 
 /// A page that stays in its slot, and the head that has its image.
@@ -69,7 +69,7 @@ impl Core {
         let image = self.read_image(stays.head)?;
         page::verify(&image, PageNo(stays.head), self.salt)?;
         let Head { named, .. } = heads::read_head(&image)?.ok_or(no_image(stays))?;
-        // The word changes before the slot is filled anew. So it cannot be a commit that is rolled back yet.
+        // The word changes before the slot is written over. So it cannot be a commit that is rolled back yet.
         if self.stays()? != Some(stays) {
             return Err(no_image(stays));
         }
@@ -128,12 +128,8 @@ impl Core {
         let Some(stays) = self.stays()? else {
             return Ok(());
         };
-        let version = self.load(CURRENT)?;
-        if self.load(DURABLE)? < version {
-            // An open has found the slot (MV26).
-            self.flush_storage()?;
-            self.now_durable(version)?;
-        }
+        // An open may have found the slot without its flush (MV26).
+        self.flush_newest()?;
         let image = self.image_in_slot(stays)?;
         self.forget_found();
         self.write_home_image(stays.page, image)?;

@@ -30,17 +30,20 @@ struct Handle {
     seen: Vec<(Snapshot, Rows)>,
 }
 
-struct Run {
+pub struct Run {
     file: MemoryFile,
     torn: Torn,
+    /// How often a change is one of the neighbors `near`, and these.
+    near_chance: u64,
+    near: Vec<i64>,
     /// Handles open it with any setting, and change it.
     is_mixed: bool,
     random: Random,
     handles: Vec<Arc<Mutex<Handle>>>,
     rows: Rows,
     next: Option<Rows>,
-    late: u64,
-    looks: Arc<Mutex<u64>>,
+    pub late: u64,
+    pub looks: Arc<Mutex<u64>>,
     trace: bool,
 }
 
@@ -68,7 +71,7 @@ fn look(handle: &mut Handle, rows: &Rows, next: Option<&Rows>, keeps: bool) {
 }
 
 impl Run {
-    fn new(seed: u64, torn: Torn, bytes: &[u8], keys: i64) -> Run {
+    pub fn new(seed: u64, torn: Torn, bytes: &[u8], keys: i64) -> Run {
         let file = MemoryFile::new();
         file.set_bytes(bytes);
         let rows = far(keys, 40).into_iter().map(|k| (k, Some((1, 500))));
@@ -82,6 +85,8 @@ impl Run {
         Run {
             file,
             torn,
+            near_chance: 0,
+            near: Vec::new(),
             is_mixed: false,
             random: Random::new(seed),
             handles: Vec::new(),
@@ -93,14 +98,36 @@ impl Run {
         }
     }
 
-    fn open(&mut self) -> Result<usize, lsmvbt::Error> {
-        let torn = match self.is_mixed {
+    /// The same where mostly neighbors change, and rows at the end, as in [`crate::stays`].
+    pub fn of_neighbors(seed: u64, is_mixed: bool, bytes: &[u8], keys: i64) -> Run {
+        let torn = if is_mixed { Torn::Trust } else { Torn::Double };
+        let mut run = Run::new(seed, torn, bytes, keys);
+        run.near_chance = *run.random.pick(&[50, 80, 95]);
+        run.is_mixed = is_mixed;
+        run.near = (0..12).map(|k| far(keys, 40)[3] + k).collect();
+        run.near.extend(keys + 1..keys + 30);
+        let near = run.near.iter().copied();
+        let others: Vec<i64> = near.filter(|key| !run.rows.contains_key(key)).collect();
+        run.rows.extend(others.into_iter().map(|key| (key, None)));
+        run
+    }
+
+    fn torn(&mut self) -> Torn {
+        match self.is_mixed {
             true => *self.random.pick(&BOTH),
             false => self.torn,
+        }
+    }
+
+    fn open(&mut self) -> Result<usize, lsmvbt::Error> {
+        let late_after: &[u32] = match self.near_chance {
+            0 => &[0, 0, 0, 2, 8],
+            _ => &[0, 0, 2, 8, 1000, u32::MAX],
         };
+        let torn = self.torn();
         let options = Options {
             cache_pages: *self.random.pick(&[0, 9, 30, 2000]),
-            late_after: *self.random.pick(&[0, 0, 0, 2, 8, u32::MAX]),
+            late_after: *self.random.pick(late_after),
             recovery_pages: *self.random.pick(&[64, 64, 1000]),
             ..at_once_with(torn)
         };
@@ -139,7 +166,11 @@ impl Run {
         let keys: Vec<i64> = self.rows.keys().copied().collect();
         (0..count)
             .map(|_| {
-                let key = *self.random.pick(&keys);
+                let is_near = self.near_chance > 0 && self.random.chance(self.near_chance);
+                let key = match is_near {
+                    true => *self.random.pick(&self.near),
+                    false => *self.random.pick(&keys),
+                };
                 let row = match self.random.below(100) {
                     0..12 => None,
                     12..60 => Some((self.random.below(250) as u8 + 1, 500)),
@@ -193,10 +224,12 @@ impl Run {
         }
         self.next = Some(self.after(&changes));
         self.arm(i);
+        let torn = self.torn();
         let random = &mut self.random;
         let mut guard = handle.lock().unwrap();
         let db = &mut guard.db;
         match what {
+            89..90 if self.is_mixed => db.set_torn(torn).map(|_| false),
             0..76 => {
                 if self.is_mixed && random.chance(6) {
                     db.set_torn(*random.pick(&BOTH))?;
@@ -270,7 +303,7 @@ impl Run {
         }
     }
 
-    fn step(&mut self) {
+    pub fn step(&mut self) {
         while self.handles.is_empty() {
             self.open().expect("opened");
         }
@@ -412,6 +445,11 @@ impl Run {
             }
         } else if is_poisoned {
             self.handles.clear();
+            if self.near_chance > 0 {
+                let random = &mut self.random;
+                let percent = *random.pick(&[0, 50, 100]);
+                self.file.drop_page_cache(&mut |_| random.chance(percent));
+            }
             if self.random.chance(40) {
                 return self.crash();
             }
@@ -419,7 +457,7 @@ impl Run {
         self.learn();
     }
 
-    fn crash(&mut self) {
+    pub fn crash(&mut self) {
         let handles = std::mem::take(&mut self.handles);
         let random = &mut self.random;
         let cut = random.chance(75);

@@ -44,5 +44,6 @@ mod several;
 mod shared;
 mod shown;
 mod slots;
+mod stays;
 mod times;
 mod vacuum;
