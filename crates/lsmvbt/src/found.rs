@@ -74,7 +74,8 @@ impl Core {
     }
 }
 
-fn copy(image: &Image) -> Result<Box<Image>> {
+/// A copy of a page.
+pub(crate) fn copy(image: &Image) -> Result<Box<Image>> {
     let mut bytes = room::image()?;
     bytes.copy_from_slice(image);
     Ok(bytes)

@@ -11,6 +11,7 @@
 use crate::core::Core;
 use crate::double::{Place, SlotContent};
 use crate::error::{Error, Result};
+use crate::found::copy;
 use crate::heads::{self, Head, Layout};
 use crate::late::only_leaf;
 use crate::page::{self, Image, PageType, u64_at};
@@ -106,7 +107,8 @@ impl Core {
         let is_commit = page::from_of(image).is_some();
         let is_leaf = image[16] == PageType::Leaf.byte() && self.may_any_stay();
         let may = is_whole && is_older && is_newest && is_only && is_commit && is_leaf;
-        Ok(may.then(|| (Stays { page, head }, image.clone())))
+        let stays = Stays { page, head };
+        may.then(|| Ok((stays, copy(image)?))).transpose()
     }
 
     /// Writes the page that could have stayed in place, before a header that settles its slot.
