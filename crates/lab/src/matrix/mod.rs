@@ -177,6 +177,13 @@ fn measure_all(args: &Args, cells: &[Cell]) -> Result<Report, String> {
             missing.push(cell.to_string());
             continue;
         }
+        if !rustix::process::geteuid().is_root() {
+            return Err(
+                "matrix takes root: it makes a file system on a loop device and mounts it. What \
+                 --results has can be shown without"
+                    .to_owned(),
+            );
+        }
         let progress = Progress::default();
         match measure::cell(cell, &choice, &progress) {
             Ok(one) => {
