@@ -82,9 +82,9 @@ fn a_row_is_one_page_and_one_flush_where_page_writes_are_trusted() {
         .iter()
         .map(|run| number(&run["device"]["write_bytes"]))
         .collect();
-    // The bound. With `double` each also has the head of a slot, with its image.
+    // The bound. With `double` the page is the head of a slot, with its image.
     assert!(bytes[1] * 100 <= bytes[0] * 33, "{bytes:?}");
-    assert!(bytes[2] * 100 <= bytes[0] * 50, "{bytes:?}");
+    assert!(bytes[2] * 100 <= bytes[0] * 33, "{bytes:?}");
     let flushes = number(&document["runs"][1]["device"]["flushes"]);
     assert!((400..420).contains(&flushes), "{flushes}");
 }
@@ -109,8 +109,8 @@ fn what_flash_programs_is_what_the_host_wrote_the_map_and_what_was_moved() {
         let runs = document["runs"].as_array().expect("runs");
         let doubled = runs.iter().find(|run| run["mode"] == modes[0]);
         let written = flash::number(doubled.expect("a run"), "/flash/statistics/host_writes");
-        // A page in place, and the head of a slot with its image.
-        assert!(written >= 2 * 60, "{document}");
+        // The head of a slot with the image of the leaf, which only comes in place when another one changes.
+        assert!((60..2 * 60).contains(&written), "{document}");
     }
 }
 
