@@ -72,10 +72,9 @@ impl Core {
     pub(crate) fn read_node(&mut self, page: u32) -> Result<Node> {
         let late = self.late()?.filter(|late| late.page == page);
         let stays = self.stays()?.filter(|stays| stays.page == page);
-        let image = self.read_image(page)?;
         let image = match stays {
-            Some(stays) => self.newer_of(image, stays),
-            None => Ok(image),
+            Some(stays) => self.image_in_slot(stays),
+            None => self.read_image(page),
         };
         // The page cache may have dropped what a failed flush has left there.
         self.check_poison()?;

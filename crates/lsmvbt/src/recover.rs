@@ -432,9 +432,7 @@ impl Core {
             // With `double`, a page comes home through a slot.
             let needs_slot = self.double && late.is_some() && Slots::of(&self.header).is_none();
             if published == 0 && !slots_hold_news && !needs_record && !needs_slot {
-                self.go_on(top, &pages)?;
-                self.set_stays(stays.map(|(stays, _)| stays))?;
-                return self.slots_stay_unsettled(redone);
+                return self.go_on(top, &pages, newest, stays);
             }
             self.redo_what_stays(stays)?;
             if late.is_some() {
@@ -517,18 +515,23 @@ impl Core {
     /// The newest commit is whole: everything is as its writer left it, and the header stays. The
     /// writer may have died before it flushed the commit. Nothing is known to be durable then, so
     /// that the next handle to begin a write transaction flushes.
-    fn go_on(&mut self, version: u64, pages: &[Seen]) -> Result<()> {
+    fn go_on(
+        &mut self,
+        version: u64,
+        pages: &[Seen],
+        newest: Option<(u64, Round)>,
+        stays: Option<(Stays, Box<Image>)>,
+    ) -> Result<()> {
         self.space.map = self.rebuild_free(pages, version)?;
         let durable = if self.header_flushed { version } else { 0 };
         let reserved = self.header.reserved;
         self.declare_lost(version, reserved.max(version))?;
         self.begin_life(version, durable)?;
         // None of these numbers is used again (MV16).
-        self.store(NEXT, reserved.max(version) + 1)
-    }
-
-    fn slots_stay_unsettled(&mut self, redone: Option<u64>) -> Result<()> {
-        match redone {
+        self.store(NEXT, reserved.max(version) + 1)?;
+        self.set_stays(stays.map(|(stays, _)| stays))?;
+        match newest {
+            // The slots are not settled.
             Some(_) => self.store(SETTLED, self.header.settled),
             None => Ok(()),
         }

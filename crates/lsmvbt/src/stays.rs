@@ -55,22 +55,13 @@ impl Core {
             .map(|page| Stays { page, head }))
     }
 
-    /// The newer image of a page, of the one in place and the one in the slot. It may have been written in place just
-    /// now, and the slot may be another commit's: an error, so that the caller looks again.
-    pub(crate) fn newer_of(&mut self, in_place: Box<Image>, stays: Stays) -> Result<Box<Image>> {
-        let is_whole = page::verify(&in_place, PageNo(stays.page), self.salt).is_ok();
-        let image = self.image_in_slot(stays)?;
-        match is_whole && u64_at(&in_place[..], 32) >= u64_at(&image[..], 32) {
-            true => Ok(in_place),
-            false => Ok(image),
-        }
-    }
-
-    fn image_in_slot(&mut self, stays: Stays) -> Result<Box<Image>> {
+    /// The image in the slot. If the page was written in place just now, and the slot has another commit: an error,
+    /// so that the caller looks again.
+    pub(crate) fn image_in_slot(&mut self, stays: Stays) -> Result<Box<Image>> {
         let image = self.read_image(stays.head)?;
         page::verify(&image, PageNo(stays.head), self.salt)?;
         let Head { named, .. } = heads::read_head(&image)?.ok_or(no_image(stays))?;
-        // The word changes before the slot is written over. So it cannot be a commit that is rolled back yet.
+        // The word changes before the slot is written over. So this is the newest commit, which is published.
         if self.stays()? != Some(stays) {
             return Err(no_image(stays));
         }
