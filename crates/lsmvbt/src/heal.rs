@@ -108,7 +108,7 @@ impl Healing {
     }
 
     /// Begins the next step, in a file of so many pages. Returns the number of pages to visit in it.
-    fn step(&mut self, pages: u32, recovery_pages: u32) -> Result<u32> {
+    fn step(&mut self, pages: u32, at_once: u32) -> Result<u32> {
         self.reached.cover(pages)?;
         self.reached.lead_to(DIRECTORY, true);
         let before = std::mem::replace(&mut self.pages, pages);
@@ -117,8 +117,7 @@ impl Healing {
             before => pages.saturating_sub(before).min(MOST_GROWTH),
         };
         let written = std::mem::take(&mut self.written);
-        if pages <= recovery_pages {
-            // Recovery may read all of it as well.
+        if pages <= at_once {
             return Ok(u32::MAX);
         }
         let step = STEP << self.unhealed.min(MOST_DOUBLED);
@@ -130,8 +129,8 @@ impl Healing {
         Ok(step.saturating_add(for_growth).saturating_add(written))
     }
 
-    fn step_at_close(&mut self, pages: u32, recovery_pages: u32) -> Result<u32> {
-        let step = self.step(pages, recovery_pages)?;
+    fn step_at_close(&mut self, pages: u32, at_once: u32) -> Result<u32> {
+        let step = self.step(pages, at_once)?;
         Ok(match step {
             u32::MAX => step,
             _ => step.saturating_mul(STEPS_AT_CLOSE).min(LARGEST),
@@ -184,7 +183,7 @@ impl Core {
         let known = known.filter(|healing| healing.unhealed == unhealed);
         let mut healing = known.unwrap_or_else(|| Box::new(Healing::new(unhealed)));
         if !healing.given_up {
-            let (pages, most) = (self.space.map.hwm, self.options.recovery_pages);
+            let (pages, most) = (self.space.map.hwm, self.options.heal_at_once);
             let visits = step(&mut healing, pages, most);
             // An error stops nobody from writing other pages.
             if let Err(e) = visits.and_then(|visits| self.heal_some(&mut healing, visits)) {

@@ -118,12 +118,14 @@ pub struct Options {
     /// Pages kept in memory, clean and dirty ones together. Beyond it, clean pages are dropped, and
     /// dirty ones are written before their transaction commits (spilled).
     pub cache_pages: usize,
-    /// Pages at most that recovery must read, unless one transaction wrote more. Of a file with no
-    /// more pages, soon all are marked, and a commit costs its own pages. In a larger one, a commit
-    /// whose page is anywhere writes a page of the header as well. After a crash, the first
-    /// transaction finds all pages that nothing leads to any more. In a larger file, each transaction
-    /// looks at some pages.
+    /// Pages at most that recovery must read, unless one transaction wrote more: a quarter of those that
+    /// SQLite's log has when it is full. Of a file with no more pages, soon all are marked, and a commit
+    /// costs its own pages. In a larger one, a commit whose pages are anywhere writes a page of the header as
+    /// well, unless its page may be late ([`Options::late_after`]).
     pub recovery_pages: u32,
+    /// In a file of at most so many pages the first transaction after a crash finds all pages that nothing
+    /// leads to any more. In a larger one, each transaction looks at some pages.
+    pub heal_at_once: u32,
     /// So many commits in a row that changed one leaf each must come before the first one that leaves
     /// its leaf *late*: it writes the page that the commit before has changed, and that page carries its
     /// change. So it costs no page of the header, wherever in the file its row is. `u32::MAX`: none does,
@@ -146,7 +148,8 @@ impl Default for Options {
             torn: Torn::Auto,
             optimizations: Optimizations::default(),
             cache_pages: 2000,
-            recovery_pages: 4096,
+            recovery_pages: 256,
+            heal_at_once: 4096,
             late_after: 8,
             later: Duration::from_secs(1),
             read_only: false,

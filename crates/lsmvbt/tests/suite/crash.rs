@@ -80,6 +80,7 @@ impl Run {
         let mut options = random_options(&mut self.random, torn);
         if self.healing == Healing::InSteps {
             options.recovery_pages = *self.random.pick(&[2, 8, 16, 64]);
+            options.heal_at_once = options.recovery_pages;
         }
         options
     }

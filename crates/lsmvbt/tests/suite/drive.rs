@@ -321,6 +321,7 @@ pub fn random_options(random: &mut Random, torn: Torn) -> Options {
     }
     options.cache_pages = *random.pick(&[0, 12, 100, 2000]);
     options.recovery_pages = *random.pick(&[64, 128, 640, 4096]);
+    options.heal_at_once = options.recovery_pages;
     options.late_after = *random.pick(&[0, 1, 1, 8, u32::MAX]);
     options
 }

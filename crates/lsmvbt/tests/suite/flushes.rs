@@ -236,6 +236,7 @@ fn a_rollback_after_a_failed_flush_claims_nothing() {
     let small = Options {
         cache_pages: 0,
         recovery_pages: 64,
+        heal_at_once: 64,
         ..options(Torn::Trust)
     };
     let mut db = Db::open(file.storage(), small).unwrap();

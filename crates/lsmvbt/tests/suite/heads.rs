@@ -15,6 +15,7 @@ fn open(file: &MemoryFile, cache_pages: usize) -> Db {
     let options = Options {
         cache_pages,
         recovery_pages: 64,
+        heal_at_once: 64,
         ..options(Torn::Double)
     };
     Db::open(file.storage(), options).expect("a database")
@@ -301,6 +302,7 @@ fn an_upgrade_that_is_cut_loses_nothing_and_earlier_releases_refuse_what_they_ca
             let options = Options {
                 cache_pages: cache,
                 recovery_pages: 64,
+                heal_at_once: 64,
                 ..options(Torn::Double)
             };
             let mut begun = last;

@@ -18,6 +18,7 @@ type Rows = BTreeMap<i64, u8>;
 fn open(file: &MemoryFile, torn: Torn) -> Db {
     let options = Options {
         recovery_pages: FEW,
+        heal_at_once: FEW,
         late_after: u32::MAX,
         ..options(torn)
     };

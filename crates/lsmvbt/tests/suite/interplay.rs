@@ -153,6 +153,7 @@ fn a_rollback_after_a_full_disk_believes_no_lost_version() {
         let small = Options {
             cache_pages: 8,
             recovery_pages: 16,
+            heal_at_once: 16,
             ..options(torn)
         };
         let mut db = Db::open(file.storage(), small.clone()).unwrap();

@@ -15,6 +15,7 @@ use crate::random::{Random, Seed, seeds};
 pub fn at_once_with(torn: Torn) -> Options {
     Options {
         recovery_pages: 64,
+        heal_at_once: 64,
         late_after: 0,
         ..options(torn)
     }

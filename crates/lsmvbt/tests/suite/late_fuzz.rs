@@ -129,10 +129,12 @@ impl Run {
             _ => &[0, 0, 2, 8, 1000, u32::MAX],
         };
         let torn = self.torn();
+        let recovery_pages = *self.random.pick(&[64, 64, 1000]);
         let options = Options {
             cache_pages: *self.random.pick(&[0, 9, 30, 2000]),
             late_after: *self.random.pick(late_after),
-            recovery_pages: *self.random.pick(&[64, 64, 1000]),
+            recovery_pages,
+            heal_at_once: recovery_pages,
             ..at_once_with(torn)
         };
         let hook = Hook::default();

@@ -270,6 +270,7 @@ fn values(db: &mut Db, keys: &[i64]) -> Vec<u8> {
 fn a_page_whose_header_is_lost_is_of_a_commit_that_never_happened() {
     let small = Options {
         recovery_pages: 64,
+        heal_at_once: 64,
         late_after: u32::MAX,
         ..options(Torn::Trust)
     };
@@ -321,6 +322,7 @@ fn a_page_whose_header_is_lost_is_of_a_commit_that_never_happened() {
 fn a_commit_whose_header_is_lost_may_begin_from_a_version_that_is_not_durable() {
     let small = Options {
         recovery_pages: 64,
+        heal_at_once: 64,
         late_after: u32::MAX,
         later: std::time::Duration::from_secs(3600),
         ..options(Torn::Trust)
@@ -375,6 +377,7 @@ fn a_commit_whose_header_is_lost_may_begin_from_a_version_that_is_not_durable() 
 fn after_many_crashes_with_a_history_a_commit_still_flushes_once() {
     let small = Options {
         recovery_pages: 64,
+        heal_at_once: 64,
         late_after: u32::MAX,
         ..options(Torn::Trust)
     };
@@ -457,6 +460,7 @@ fn two_handles_that_take_turns_flush_once_a_commit() {
     let (file, keys) = made(1, Torn::Trust);
     let small = Options {
         recovery_pages: 64,
+        heal_at_once: 64,
         late_after: u32::MAX,
         ..options(Torn::Trust)
     };

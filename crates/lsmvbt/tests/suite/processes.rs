@@ -44,6 +44,7 @@ fn open_with(dir: &Path, torn: Torn) -> Result<Db, Error> {
     let storage = DirectFile::open(&dir.join("db"), Caching::Direct).expect("opening the file");
     let options = Options {
         recovery_pages: 64,
+        heal_at_once: 64,
         late_after: 1,
         ..options(torn)
     };

@@ -62,7 +62,7 @@ fn torn_pages_of_a_dropped_tree_stop_nobody() {
         let file = MemoryFile::new();
         // Slots are large here, and yet the file is one that is healed.
         let options = Options {
-            recovery_pages: 20_000,
+            heal_at_once: 20_000,
             ..options(Torn::Double)
         };
         let open = || Db::open(file.storage(), options.clone()).unwrap();

@@ -18,6 +18,7 @@ fn small(torn: Torn, cache_pages: usize) -> Options {
     Options {
         cache_pages,
         recovery_pages: 64,
+        heal_at_once: 64,
         ..options(torn)
     }
 }

@@ -495,7 +495,11 @@ fn a_writer_may_die_while_the_first_slots_take_free_pages() {
     const ROWS: i64 = 600;
     for crashes in [0, 1, 40] {
         let make = |file: &MemoryFile| {
-            let trusting = || Db::open(file.storage(), options(Torn::Trust)).expect("a database");
+            let options = Options {
+                heal_at_once: 1,
+                ..options(Torn::Trust)
+            };
+            let trusting = || Db::open(file.storage(), options.clone()).expect("a database");
             let mut db = trusting();
             db.begin_write().expect("a transaction");
             let tree = db.create_tree(TreeKind::Integer).expect("a tree");
