@@ -25,13 +25,23 @@ static int glueBegin(Btree *p, int wrflag){
   return SQLITE_OK;
 }
 
+/* Milliseconds that the connection which makes a database waits for others that look at the empty file. */
+#define GLUE_TRIES 100
+
 /* While a database is made, stock SQLite's locks keep stock connections out of the empty file. Its
 ** own code has already handled a journal next to the file. */
 static int glueBeginNew(Btree *p){
   Pager *pPager = p->pBt->pPager;
+  int i;
   int rc = sqlite3PagerSharedLock(pPager);
   if( rc!=SQLITE_OK ) return rc;
   rc = sqlite3PagerBegin(pPager, 1, 0);
+  /* This connection has the reserved lock. Others that make the database hold the shared lock until they see
+  ** that, and fail. If this one failed because of them, all would. */
+  for(i=0; rc==SQLITE_BUSY && pPager->eLock>=RESERVED_LOCK && i<GLUE_TRIES; i++){
+    sqlite3OsSleep(pPager->pVfs, 1000);
+    rc = sqlite3PagerBegin(pPager, 1, 0);
+  }
   if( rc==SQLITE_OK ){
     rc = lsmvbt_is_new(GLUE(p)->pEngine) ? glueBegin(p, 1) : SQLITE_BUSY;
   }

@@ -280,6 +280,7 @@ static int glueSwitch(sqlite3 *db, int iDb, int iEngine, char **pzErr){
   Btree *pNew = 0;
   Schema *pSchema = 0;
   i64 nFile = 0;
+  u32 iFormat = 0;
   u8 aMagic[16];
   const char *zWhy = glueCannotSwitch(db, iDb);
   int rc;
@@ -298,8 +299,12 @@ static int glueSwitch(sqlite3 *db, int iDb, int iEngine, char **pzErr){
                   (int)(db->openFlags & ~SQLITE_OPEN_SHAREDCACHE) | SQLITE_OPEN_MAIN_DB);
   }
   if( rc==SQLITE_OK ) rc = sqlite3BtreeBeginTrans(pNew, 1, 0);
-  if( rc==SQLITE_OK ) rc = sqlite3BtreeUpdateMeta(pNew, BTREE_FILE_FORMAT, 4);
-  if( rc==SQLITE_OK ) rc = sqlite3BtreeUpdateMeta(pNew, BTREE_TEXT_ENCODING, ENC(db));
+  if( rc==SQLITE_OK ){
+    /* Another connection may have made the database while this one waited. Then it has an encoding. */
+    sqlite3BtreeGetMeta(pNew, BTREE_FILE_FORMAT, &iFormat);
+    if( iFormat==0 ) rc = sqlite3BtreeUpdateMeta(pNew, BTREE_FILE_FORMAT, 4);
+    if( rc==SQLITE_OK && iFormat==0 ) rc = sqlite3BtreeUpdateMeta(pNew, BTREE_TEXT_ENCODING, ENC(db));
+  }
   if( rc==SQLITE_OK ) rc = sqlite3BtreeCommit(pNew);
   if( rc==SQLITE_OK ){
     pSchema = sqlite3SchemaGet(db, pNew);

@@ -91,10 +91,11 @@ impl Core {
         let in_place = self.read_image(page)?;
         let is_whole = page::verify(&in_place, PageNo(page), self.salt).is_ok();
         let is_older = u64_at(&in_place[..], 32) < content.version;
-        // Otherwise the newest version would be one that no slot has.
+        // Otherwise the newest version would be one that no slot has. As for the page that is whole, this is more than
+        // the protocol needs.
         let is_newest = content.version > self.header.floor;
         let is_only = content.round.number == 0 && content.round.is_last;
-        // A page that came home may have to be written again.
+        // A page that came home may have to be written again, and its carrier has its number (MV59).
         let is_commit = page::from_of(image).is_some();
         let is_leaf = image[16] == PageType::Leaf.byte() && self.may_any_stay();
         let may = is_whole && is_older && is_newest && is_only && is_commit && is_leaf;
@@ -146,5 +147,61 @@ fn no_image(stays: Stays) -> Error {
     Error::Damaged {
         page: PageNo(stays.page),
         what: "no slot has its newest image any more",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::heads;
+    use crate::page::u64_at;
+    use crate::{Db, Durability, MemoryFile, Options, Torn, TreeId, TreeKind};
+
+    const TREE: TreeId = TreeId(1);
+
+    fn open(file: &MemoryFile) -> Db {
+        let options = Options {
+            torn: Torn::Double,
+            ..Options::default()
+        };
+        Db::open(file.storage(), options).unwrap()
+    }
+
+    fn put(db: &mut Db, value: u8) {
+        db.begin_write().unwrap();
+        db.put_integer(TREE, 1, &[value; 100]).unwrap();
+    }
+
+    fn commit(db: &mut Db, value: u8) {
+        put(db, value);
+        db.commit(Durability::Flush).unwrap();
+    }
+
+    /// A reader has looked at the word, and not yet at the head. Two transactions fill the slots, the second of
+    /// which is not published.
+    #[test]
+    fn an_image_of_a_commit_that_is_not_published_is_none() {
+        let file = MemoryFile::new();
+        let (mut db, mut reader) = (open(&file), open(&file));
+        db.begin_write().unwrap();
+        assert_eq!(db.create_tree(TreeKind::Integer).unwrap(), TREE);
+        db.commit(Durability::Flush).unwrap();
+        commit(&mut db, 1);
+        commit(&mut db, 2);
+        let stays = reader.core.stays().unwrap().unwrap();
+        let image = reader.core.image_in_slot(stays).unwrap();
+        assert_eq!(u64_at(&image[..], 32), 4);
+        commit(&mut db, 3);
+        assert!(reader.core.stays().unwrap() != Some(stays));
+        put(&mut db, 4);
+        db.write(Durability::Flush).unwrap();
+        // The head is one, and has the page.
+        let head = reader.core.read_image(stays.head).unwrap();
+        let named = heads::read_head(&head).unwrap().unwrap().named;
+        assert_eq!((u64_at(&head[..], 32), named[0].0), (6, stays.page));
+        assert!(reader.core.image_in_slot(stays).is_err());
+        // The next look finds the page in place.
+        let node = reader.core.node(stays.page).unwrap();
+        assert_eq!(node.ver, db.current_version().unwrap().0);
+        db.rollback().unwrap();
     }
 }

@@ -6,6 +6,7 @@ mod areas;
 mod backup;
 mod backup_ends;
 mod connections;
+mod conversions;
 mod counts;
 mod differential;
 mod full;

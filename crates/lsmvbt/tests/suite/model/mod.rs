@@ -156,6 +156,12 @@ pub enum Mutant {
     SettledInSlot,
     /// MV58: Double: where other handles live, no slot is redone that is older than what they see.
     StaysPublished,
+    /// MV59: Double: recovery may leave a page in its slot that came home through it.
+    HomeStays,
+    /// No rule: Double: recovery may leave a page in its slot that is torn in place.
+    TornStays,
+    /// No rule: Double: the floor moves over a page that stays in its slot.
+    FloorOverStays,
 }
 
 /// The reason why a run stops.
@@ -521,8 +527,20 @@ fn every_rule_of_double_is_needed() {
             Mutant::StaysAway,
             Mutant::SettledInSlot,
             Mutant::StaysPublished,
+            Mutant::HomeStays,
         ],
     );
+}
+
+/// The engine does more here than the protocol needs: a page that stays in an unsettled slot is found there, whatever
+/// stands in place, and wherever the floor is.
+#[test]
+fn what_is_no_rule_is_not_needed() {
+    for mutant in [Mutant::TornStays, Mutant::FloorOverStays] {
+        let outcome = report(true, Some(mutant), 100);
+        assert_eq!(outcome.bugs, 0, "{outcome:?}");
+        assert!(outcome.left_in_slots > 0);
+    }
 }
 
 /// Runs with each mutant until it is caught, up to a limit.

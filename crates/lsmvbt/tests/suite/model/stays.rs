@@ -107,7 +107,9 @@ impl Engine {
             return self.write_header(|h| h.marks = marks);
         }
         let is_old = self.stays_below(floor);
-        self.bring_home()?;
+        if !self.is(Mutant::FloorOverStays) || self.chain.is_some() {
+            self.bring_home()?;
+        }
         self.marks = dirty.keys().map(|page| page / REGION).collect();
         let marks = self.marks.clone();
         self.write_header(|h| {
@@ -129,9 +131,12 @@ impl Engine {
         let (at, slot) = newest?;
         let (page, image) = slot.images.first_key_value()?;
         let is_commit = slot.images.len() == 1 && slot.is_last && slot.round == 0;
-        let is_commit = is_commit && image.from != image.ver;
+        let is_commit = is_commit && (image.from != image.ver || self.is(Mutant::HomeStays));
         let in_place = self.disk.page(*page);
-        let is_older = in_place.is_some_and(|there| there.ver < slot.version);
+        let is_older = match in_place {
+            Some(there) => there.ver < slot.version,
+            None => self.is(Mutant::TornStays),
+        };
         let may = is_commit && is_older && image.page.kind == Kind::Leaf;
         (may && self.random.chance(85)).then_some((*page, *at))
     }
