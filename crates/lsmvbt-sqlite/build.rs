@@ -92,6 +92,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (name, value) in if in_place { AS_BUNDLED } else { DEFINES } {
         build.define(name, *value);
     }
+    // Compiles in half the time. Nobody debugs SQLite's own code, and tests do not wait for it.
+    if variable("PROFILE")? == "debug" {
+        build.opt_level(1).debug(false);
+    }
     // In c/public.c.
     build.define("SQLITE_EXTRA_INIT", "lsmvbtExtraInit");
     for flag in std::env::var("LSMVBT_SQLITE_CFLAGS")

@@ -29,9 +29,9 @@ pub fn runs(double: bool, mutant: Option<Mutant>, count: u64) -> Outcome {
     sum
 }
 
-pub fn until_caught(double: bool, mutant: Mutant, most: u64) -> Outcome {
+pub fn until_caught(double: bool, mutant: Mutant, seeds: impl Iterator<Item = u64>) -> Outcome {
     let mut sum = Outcome::default();
-    for seed in 0..most {
+    for seed in seeds {
         one(seed, double, Some(mutant), &mut sum);
         if sum.bugs > 0 {
             break;
