@@ -53,6 +53,12 @@ impl Db {
         })
     }
 
+    /// Ends the handle as its process's death does: nothing is written, and its locks are free.
+    #[doc(hidden)]
+    pub fn abandon(mut self) {
+        self.closed = true;
+    }
+
     /// Closes the handle, and rolls back an open transaction. The last handle writes a clean
     /// header, so that the next open need not read the marked regions. Dropping the handle does the
     /// same, without returning errors.

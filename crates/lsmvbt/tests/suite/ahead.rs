@@ -105,7 +105,7 @@ fn a_written_transaction_that_is_rolled_back_never_comes_back() {
                 let _ = a.commit(Durability::Flush);
             }
             file.power_cut(cut(torn), &mut |n| random.below(n));
-            std::mem::forget(a);
+            a.abandon();
             assert!(!is_changed(&mut open(&file, torn), tree), "{torn:?} {seed}");
         }
     }
@@ -127,7 +127,7 @@ fn a_rollback_that_was_killed_does_not_come_undone() {
             let rolled_back = a.write(Durability::Flush).and_then(|()| a.rollback());
             file.kill_after(None);
             file.kill_all();
-            std::mem::forget(a);
+            a.abandon();
             let is_there = |db: &mut Db| {
                 let view = db.snapshot().expect("a snapshot");
                 let row = db.get_integer(view.version(), tree, 1).expect("read");
@@ -136,7 +136,7 @@ fn a_rollback_that_was_killed_does_not_come_undone() {
             let mut db = open(&file, torn);
             let before = is_there(&mut db);
             file.power_cut(cut(torn), &mut |_| 0);
-            std::mem::forget(db);
+            db.abandon();
             let after = is_there(&mut open(&file, torn));
             assert!(after || !before, "{torn:?} {step}");
             outcomes[usize::from(before)] += 1;
@@ -163,7 +163,7 @@ fn a_settled_number_is_not_used_again() {
         a.rollback().expect("rolled back");
         a.set_torn(Torn::Double).expect("changed for all");
         file.kill_all();
-        std::mem::forget(a);
+        a.abandon();
         let mut a = open(&file, Torn::Double);
         a.begin_write().expect("a transaction");
         for key in (0..ROWS).step_by(20) {
@@ -171,7 +171,7 @@ fn a_settled_number_is_not_used_again() {
         }
         a.commit(Durability::Flush).expect("committed");
         file.power_cut(PowerCut::Torn, &mut |n| random.below(n));
-        std::mem::forget(a);
+        a.abandon();
         let mut a = open(&file, Torn::Double);
         assert_eq!(a.check().expect("checked"), Vec::<String>::new(), "{seed}");
         let view = a.snapshot().expect("a snapshot");
@@ -183,7 +183,7 @@ fn a_settled_number_is_not_used_again() {
 /// Flushes of the open that recovers after a kill.
 fn flushes_of_recovery(file: &MemoryFile, torn: Torn, killed: Db) -> u64 {
     file.kill_all();
-    std::mem::forget(killed);
+    killed.abandon();
     open(file, torn).stats().flushes
 }
 
@@ -231,7 +231,7 @@ fn a_slot_that_is_rolled_back_stays_settled() {
         a.set_torn(torn).expect("changed for all");
     }
     file.power_cut(PowerCut::Torn, &mut |_| 0);
-    std::mem::forget(a);
+    a.abandon();
     assert!(!is_changed(&mut open(&file, Torn::Double), tree));
 }
 
@@ -247,7 +247,7 @@ fn a_crash_while_it_is_written_or_rolled_back_leaves_all_or_nothing() {
             file.kill_after(Some(step));
             let rolled_back = a.write(Durability::Flush).and_then(|()| a.rollback());
             file.power_cut(cut(torn), &mut |n| random.below(n));
-            std::mem::forget(a);
+            a.abandon();
             let mut db = open(&file, torn);
             let changed = is_changed(&mut db, tree);
             assert!(!(changed && rolled_back.is_ok()), "{torn:?} {step}");
@@ -273,7 +273,7 @@ fn a_written_transaction_is_committed_by_a_crash() {
             change(&mut a, tree).expect("changed");
             a.write(Durability::Flush).expect("written");
             file.power_cut(cut(torn), &mut |n| random.below(n));
-            std::mem::forget(a);
+            a.abandon();
             assert!(is_changed(&mut open(&file, torn), tree), "{torn:?} {seed}");
         }
     }

@@ -145,7 +145,8 @@ fn a_transaction_that_spills_onto_a_full_disk_is_rolled_back() {
         holds(&mut a, tree, &rows);
         holds(&mut b, tree, &rows);
         file.kill_all();
-        std::mem::forget((a, b));
+        a.abandon();
+        b.abandon();
         holds(&mut open(&file, Torn::Trust), tree, &rows);
     }
 }

@@ -105,7 +105,7 @@ fn a_head_that_is_torn_anywhere_is_no_commit() {
     assert_eq!(db.stats().slot_pages_written, pages + 1, "a head alone");
     // Nothing is in place yet.
     let after = file.bytes();
-    std::mem::forget(db);
+    db.abandon();
     let changed: Vec<usize> = heads(&after)
         .into_iter()
         .filter(|at| after[*at..*at + PAGE] != before[*at..*at + PAGE])
@@ -130,7 +130,7 @@ fn a_head_that_is_torn_anywhere_is_no_commit() {
             // And it goes on from there.
             commit(&mut db, ROWS, 5);
             file.power_cut(PowerCut::Torn, &mut |_| 0);
-            std::mem::forget(db);
+            db.abandon();
             assert_eq!(number(&mut open(&file, 2000), ROWS), 5);
         }
     }
@@ -148,7 +148,7 @@ fn torn_pages_are_redone_from_the_heads() {
         let mut db = made(&file, ROWS);
         (3..10).for_each(|n| commit(&mut db, ROWS, n));
         file.power_cut(PowerCut::Torn, &mut |n| random.below(n));
-        std::mem::forget(db);
+        db.abandon();
         let bytes = file.bytes();
         let pages = bytes.chunks(PAGE).skip(2);
         torn += pages.filter(|page| !is_whole(page) && page[16] < 8).count();
@@ -156,7 +156,7 @@ fn torn_pages_are_redone_from_the_heads() {
             let mut db = open(&file, 2000);
             assert_eq!(number(&mut db, ROWS), 9);
             file.kill_all();
-            std::mem::forget(db);
+            db.abandon();
         }
     }
     assert!(torn > 0 || seeds(60).len() < 60);
@@ -229,7 +229,7 @@ fn slots_have_room_for_what_is_written_to_them() {
         db.commit(Durability::Flush).expect("committed");
     }
     file.power_cut(PowerCut::Torn, &mut |_| 0);
-    std::mem::forget(db);
+    db.abandon();
     let mut db = open(&file, 2000);
     assert_eq!(db.check().expect("checked"), Vec::<String>::new());
 }
@@ -269,14 +269,14 @@ fn slots_of_format_5_are_redone_and_the_next_commit_makes_it_one_of_the_newest()
         let (file, mut db) = opened(bytes);
         assert_eq!(number(&mut db, rows), last);
         file.kill_all();
-        std::mem::forget(db);
+        db.abandon();
         let mut db = open(&file, 2000);
         assert_eq!(number(&mut db, rows), last);
         commit(&mut db, rows, 7);
         assert_eq!(formats(&file.bytes()), *b"77");
         assert!(holds_images(&file.bytes()));
         file.power_cut(PowerCut::Torn, &mut |_| 0);
-        std::mem::forget(db);
+        db.abandon();
         let mut db = open(&file, 2000);
         assert_eq!(number(&mut db, rows), 7);
         db.close().expect("closed");
@@ -315,7 +315,7 @@ fn an_upgrade_that_is_cut_loses_nothing_and_earlier_releases_refuse_what_they_ca
                     }
                     acknowledged = next;
                 }
-                std::mem::forget(db);
+                db.abandon();
             }
             file.kill_after(None);
             match random.chance(70) {
@@ -352,7 +352,7 @@ fn a_commit_to_a_file_of_format_1_makes_it_one_of_the_newest() {
     assert!(holds_images(&file.bytes()));
     assert_eq!(formats(&file.bytes()), *b"77");
     file.power_cut(PowerCut::Torn, &mut |_| 0);
-    std::mem::forget(db);
+    db.abandon();
     let mut db = open(&file, 2000);
     let view = db.snapshot().expect("a snapshot");
     assert_eq!(db.count(view.version(), TreeId(2)).expect("counted"), 1);

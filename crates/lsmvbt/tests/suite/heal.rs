@@ -118,7 +118,7 @@ fn lives(torn: Torn, prepare: fn(&mut Db), handles: usize) {
                 // All commits were flushed.
                 file.power_cut(PowerCut::Atomic, &mut |n| random.below(n));
             }
-            dbs.into_iter().for_each(std::mem::forget);
+            dbs.into_iter().for_each(Db::abandon);
         }
         println!("{torn:?}, {handles}: {pages} pages, {most} at most in 60 lives");
         assert!(most * 10 <= pages * 13, "{pages} {most}");
@@ -157,7 +157,7 @@ fn killed() -> (MemoryFile, Rows, u32) {
     let free = db.status().unwrap().free_pages;
     assert!(free > 100, "{free}");
     file.kill_all();
-    std::mem::forget(db);
+    db.abandon();
     (file, rows, free)
 }
 
@@ -245,7 +245,7 @@ fn lives_of_one_commit_come_to_an_end_of_the_walk() {
                 db.close().unwrap();
             } else {
                 file.kill_all();
-                std::mem::forget(db);
+                db.abandon();
             }
             lives += 1;
             assert!(lives < 12, "{is_closed}");
@@ -362,7 +362,7 @@ fn any_number_of_lost_headers_leaves_commits_at_one_flush() {
         assert_eq!(db.stats().flushes - flushes, 10, "{life}");
         // A page that is not marked yet.
         lose_the_header(&file, &mut db, (half + life * half / 80) / 4 * 4 + 1);
-        std::mem::forget(db);
+        db.abandon();
     }
     let mut db = open(&file, Torn::Trust);
     assert_eq!(db.check().unwrap(), Vec::<String>::new());
@@ -378,7 +378,7 @@ fn a_walk_that_has_ended_knows_the_header_of_the_file() {
         db.put_integer(TREE, 1, &value(3)).unwrap();
     });
     file.kill_all();
-    std::mem::forget(db);
+    db.abandon();
     let mut a = open(&file, Torn::Trust);
     // The header has the lost versions then.
     change(&mut a, |db| {
@@ -393,7 +393,7 @@ fn a_walk_that_has_ended_knows_the_header_of_the_file() {
     file.kill_after(Some(1));
     assert!(b.vacuum_part(0).is_err());
     file.kill_after(None);
-    std::mem::forget(b);
+    b.abandon();
     a.begin_write().expect("goes on");
     a.rollback().unwrap();
 }
@@ -411,7 +411,7 @@ fn a_handle_that_dies_where_lost_versions_are_forgotten_makes_no_other_ones_lost
             });
         }
         file.power_cut(PowerCut::Atomic, &mut |_| 0);
-        std::mem::forget(db);
+        db.abandon();
         let one_step = || Db::open(file.storage(), options(Torn::Trust)).unwrap();
         // Its walk takes many steps, so it does not end before the next header.
         let (mut db, mut other) = (open(&file, Torn::Trust), one_step());

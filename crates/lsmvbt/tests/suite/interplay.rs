@@ -84,7 +84,7 @@ fn refused_and_committed(file: &MemoryFile, fuse: u64) -> Result<(), Error> {
     let committed = db.commit(Durability::Flush).map(drop);
     let died = !file.kills();
     file.kill_after(None);
-    std::mem::forget(db);
+    db.abandon();
     assert_eq!(died, committed.is_err());
     committed
 }
@@ -142,7 +142,7 @@ fn a_rollback_after_a_full_disk_believes_no_lost_version() {
         commit(&mut db, 1, &[2; 500]);
         let before = file.bytes();
         lose_the_header(&file, &mut db, keys / 2 / 4 * 4 + 1);
-        std::mem::forget(db);
+        db.abandon();
         let key = keys / 2 / 4 * 4 + 1;
         let lost = file.bytes();
         let page = lost
@@ -202,7 +202,7 @@ fn pages_of_lost_versions_need_no_room_on_a_full_disk() {
         assert!(db.delete_integer(TREE, key).unwrap());
     }
     file.kill_all();
-    std::mem::forget(db);
+    db.abandon();
     file.limit(Some(file.bytes().len() as u64));
     let mut db = Db::open(file.storage(), few()).unwrap();
     let mut errors = Vec::new();
@@ -238,7 +238,7 @@ fn a_vacuum_after_a_crash_cuts_no_page_of_the_newest_record() {
             (1..900).for_each(|key| db.put_integer(TREE, key, &vec![2; 3000]).unwrap());
         });
         file.power_cut(PowerCut::Atomic, &mut |n| n - 1);
-        std::mem::forget(db);
+        db.abandon();
         let mut db = Db::open(file.storage(), options(torn)).unwrap();
         let vacuumed = match whole {
             true => db.vacuum().map(drop),
@@ -246,7 +246,7 @@ fn a_vacuum_after_a_crash_cuts_no_page_of_the_newest_record() {
         };
         vacuumed.unwrap();
         file.kill_all();
-        std::mem::forget(db);
+        db.abandon();
         let mut db = Db::open(file.storage(), options(torn)).unwrap();
         let view = db.snapshot().unwrap();
         counts.push(db.count(view.version(), TREE).unwrap());

@@ -46,7 +46,7 @@ fn run(seed: u64, set: fn(&mut Db)) -> (u32, u32) {
         commits.push(commit(&mut db, trees, n, durability));
     }
     file.power_cut(PowerCut::Atomic, &mut |n| random.below(n));
-    std::mem::forget(db);
+    db.abandon();
     let mut db = Db::open(file.storage(), options(Torn::Trust)).unwrap();
     let view = db.snapshot().unwrap();
     let read = |db: &mut Db, version| {

@@ -76,7 +76,7 @@ fn a_random_commit_writes_one_page_whatever_the_size() {
         let flushes = after.flushes - before.flushes;
         let late = after.late_commits - before.late_commits;
         file.kill_all();
-        std::mem::forget(db);
+        db.abandon();
         let mut db = open(&file, options(torn));
         let read = db.stats().pages_read;
         println!(
@@ -435,7 +435,7 @@ impl World {
         assert_eq!(db.check().expect("checked"), Vec::<String>::new());
         // A commit that was under way is durable after this.
         db.flush().expect("flushed");
-        std::mem::forget(db);
+        db.abandon();
     }
 }
 
@@ -466,7 +466,9 @@ fn whatever_follows_a_late_page_loses_nothing() {
             // A recovery that is cut as well.
             let options = at_once_with(any(&mut random));
             world.file.kill_after(Some(1 + random.below(20)));
-            std::mem::forget(Db::open(world.file.storage(), options));
+            Db::open(world.file.storage(), options)
+                .into_iter()
+                .for_each(Db::abandon);
             world.crash(&mut random);
             world.check(any(&mut random), next);
             world.crash(&mut random);
@@ -486,14 +488,14 @@ fn a_late_page_comes_home_through_a_slot_where_pages_may_tear() {
         let commits = 3 + random.below(9);
         world.go(&mut db, &mut random, commits).expect("committed");
         assert!(db.stats().late_commits > 0);
-        std::mem::forget(db);
+        db.abandon();
         world.file.power_cut(PowerCut::Atomic, &mut |_| 0);
         for _ in 0..6 {
             world.file.kill_after(Some(1 + random.below(25)));
             let torn = Torn::Double;
             if let Ok(mut db) = Db::open(world.file.storage(), Options { torn, ..at_once() }) {
                 let _ = world.go(&mut db, &mut random, 1);
-                std::mem::forget(db);
+                db.abandon();
             }
             world.file.kill_after(None);
             world
@@ -603,7 +605,7 @@ fn a_commit_that_is_refused_and_yet_written_is_taken_back() {
         if !world.file.kills() && random.chance(50) {
             world.crash(&mut random);
         }
-        std::mem::forget(db);
+        db.abandon();
         world.check(torn, Next::Another);
         drop(other);
     }
@@ -646,7 +648,7 @@ fn a_database_of_format_6_is_read_and_is_of_the_newest_before_a_page_is_late() {
         assert!(db.stats().late_commits > 0, "{torn:?}");
         assert_eq!(formats(&file.bytes()), *b"77");
         file.power_cut(PowerCut::Atomic, &mut |_| 0);
-        std::mem::forget(db);
+        db.abandon();
         let mut db = open(&file, options);
         for key in 0..60 {
             assert_eq!(value(&mut db, key), if key < 40 { 3 } else { 2 });

@@ -105,7 +105,7 @@ fn a_full_disk_takes_no_late_page_back() {
         refused += u64::from(full.is_err());
         file.limit(None);
         tear(&file);
-        std::mem::forget(db);
+        db.abandon();
         let mut db = open(&file, at_once_with(torn));
         for (row, expected) in [(0, 2), (1, 3), (2, 3)] {
             assert_eq!(value(&mut db, rows[row]), expected, "{torn:?} {count}");
@@ -138,7 +138,8 @@ fn a_recovery_next_to_others_spares_the_slot_that_leads_to_the_carrier() {
         let _ = other.begin_write();
         file.kill_after(None);
         tear(&file);
-        std::mem::forget((db, other));
+        db.abandon();
+        other.abandon();
         let mut db = open(&file, double());
         for row in &rows[..late_after as usize] {
             assert_eq!(value(&mut db, *row), 2, "{late_after} {steps}");
@@ -167,7 +168,8 @@ fn no_chain_begins_with_a_page_that_no_slot_has() {
         commit_all(&mut db, &rows[3..4], 4).expect_err("dead");
         file.kill_after(None);
         tear(&file);
-        std::mem::forget((db, other));
+        db.abandon();
+        other.abandon();
         let mut db = open(&file, double());
         for (row, expected) in [(0, 2), (1, 3), (2, 3), (3, 1)] {
             assert_eq!(value(&mut db, rows[row]), expected, "{row}");
@@ -276,10 +278,10 @@ fn a_late_page_comes_home_where_its_writer_dies_in_that() {
             }
             if cuts {
                 tear(&file);
-                std::mem::forget(std::mem::replace(&mut other, open(&file, double())));
+                std::mem::replace(&mut other, open(&file, double())).abandon();
             }
         }
-        std::mem::forget(db);
+        db.abandon();
         if done.is_ok() {
             return;
         }

@@ -26,7 +26,7 @@ fn die(file: &MemoryFile, mut db: Db) {
     file.kill_before_store(Some(1));
     assert!(db.begin_write().is_err());
     file.kill_before_store(None);
-    std::mem::forget(db);
+    db.abandon();
 }
 
 /// A handle that has opened the file with another setting closes it last, next to a page that is late.
@@ -150,12 +150,13 @@ fn no_number_is_used_again_after_a_writer_has_died() {
         third.put_integer(TREE, rows[2], &[9; 500]).expect("put");
         file.kill_after(Some(1));
         third.commit(Durability::Flush).expect_err("dead");
-        std::mem::forget(third);
+        third.abandon();
         commit(&mut other, rows[3], &[3; 500]);
         let is_newer = other.current_version().expect("a version") > refused;
         commit(&mut db, rows[7], &[4; 500]);
         file.kill_all();
-        std::mem::forget((db, other));
+        db.abandon();
+        other.abandon();
         let mut db = open(&file, double());
         for (row, expected) in [(0, 2), (1, 1), (2, 1), (3, 3), (7, 4)] {
             assert_eq!(value(&mut db, rows[row]), expected, "{skipped}: {row}");
@@ -182,7 +183,7 @@ fn a_commit_succeeds_after_a_writer_has_died_that_brought_the_late_page_home() {
             let done = db.vacuum_part(0);
             let killed = !file.kills();
             file.kill_after(None);
-            std::mem::forget(db);
+            db.abandon();
             other.begin_write().expect("begun");
             other.put_integer(TREE, rows[5], &[3; 300]).expect("put");
             if let Err(e) = other.commit(Durability::Flush) {
@@ -230,7 +231,7 @@ fn a_reader_finds_the_late_page_while_another_handle_redoes_the_slot() {
             }
             let _ = db.commit(Durability::Flush);
             file.kill_after(None);
-            std::mem::forget(db);
+            db.abandon();
             arm();
             next.begin_write().expect("begun");
             let interrupted = !hook.clear();

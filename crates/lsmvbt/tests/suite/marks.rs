@@ -203,7 +203,7 @@ fn recovery_reads_no_page_twice() {
         db.commit(Durability::Flush).unwrap();
         (0..50).for_each(|value| commit(&mut db, 1, &[value; 500]));
         file.kill_all();
-        std::mem::forget(db);
+        db.abandon();
         let db = Db::open(file.storage(), options(torn)).unwrap();
         let read = db.stats().pages_read;
         println!("{torn:?}: {read} pages");
@@ -225,7 +225,7 @@ fn recovery_announces_what_it_reads() {
             db.commit(Durability::Flush).unwrap();
         }
         file.kill_all();
-        std::mem::forget(db);
+        db.abandon();
         let hook = Hook::default();
         let db = Db::open(hook.storage(file.storage()), options(torn)).unwrap();
         let (read, announced) = (db.stats().pages_read, hook.announced() / 4096);
@@ -293,7 +293,7 @@ fn a_page_whose_header_is_lost_is_of_a_commit_that_never_happened() {
             1,
             "the page is there, without its header"
         );
-        std::mem::forget(db);
+        db.abandon();
         db = Db::open(file.storage(), small.clone()).unwrap();
         assert_eq!(values(&mut db, &far), vec![1; far.len()], "{round}");
         // Later commits have numbers of their own, whatever they do.
@@ -358,7 +358,7 @@ fn a_commit_whose_header_is_lost_may_begin_from_a_version_that_is_not_durable() 
                 _ => n - 1,
             }
         });
-        std::mem::forget(db);
+        db.abandon();
         let mut db = Db::open(file.storage(), small.clone()).unwrap();
         let found = values(&mut db, &[near[0], near[1], near[2], far]);
         // A beginning of the commits, in their order.
@@ -395,7 +395,7 @@ fn after_many_crashes_with_a_history_a_commit_still_flushes_once() {
         }
         assert_eq!(db.check().unwrap(), Vec::<String>::new());
         file.power_cut(PowerCut::Atomic, &mut |n| n - 1);
-        std::mem::forget(db);
+        db.abandon();
     }
     let mut db = Db::open(file.storage(), small).unwrap();
     let flushes = db.stats().flushes;
@@ -443,7 +443,7 @@ fn a_database_of_format_1_is_read_and_becomes_one_of_the_newest_when_it_is_writt
         let mut db = Db::open(file.storage(), options(torn)).unwrap();
         assert_eq!(rows(&mut db), [2, 2, 2]);
         file.kill_all();
-        std::mem::forget(db);
+        db.abandon();
         let mut db = Db::open(file.storage(), options(torn)).unwrap();
         db.begin_write().unwrap();
         assert!(db.delete_integer(TreeId(2), 3).unwrap());
@@ -507,7 +507,7 @@ fn a_small_database_does_not_grow_with_crashes() {
             } else {
                 file.power_cut(PowerCut::Atomic, &mut |_| 0);
             }
-            std::mem::forget(db);
+            db.abandon();
             db = Db::open(file.storage(), options(torn)).unwrap();
             assert_eq!(db.check().unwrap(), Vec::<String>::new());
         }
@@ -532,7 +532,7 @@ fn a_crash_takes_no_version_out_of_the_history() {
     for value in 6..9 {
         commit(&mut db, 1, &[value; 500]);
         file.power_cut(PowerCut::Atomic, &mut |_| 0);
-        std::mem::forget(db);
+        db.abandon();
         db = Db::open(file.storage(), options(Torn::Trust)).unwrap();
     }
     for value in 9..13 {
@@ -563,7 +563,7 @@ fn many_crashes_take_no_version_out_of_the_history() {
             } else {
                 file.power_cut(PowerCut::Atomic, &mut |n| n - 1);
             }
-            std::mem::forget(db);
+            db.abandon();
             db = Db::open(file.storage(), options(torn)).unwrap();
             if round % 8 != 7 {
                 continue;

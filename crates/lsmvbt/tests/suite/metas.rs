@@ -110,7 +110,7 @@ fn crashes(torn: Torn, is_power_cut: bool) {
         } else {
             file.kill_all();
         }
-        std::mem::forget(db);
+        db.abandon();
         db = open(&file, torn);
         let newest = db.current_version().unwrap();
         let Some((version, metas)) = known.last().copied() else {

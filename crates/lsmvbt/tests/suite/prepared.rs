@@ -53,9 +53,9 @@ fn is_there(file: &MemoryFile, db: Db, torn: Torn, key: i64, expected: u8) {
         assert_eq!(found, expected, "{torn:?}, power cut: {is_cut}");
         assert_eq!(db.check().unwrap(), Vec::<String>::new());
         assert_eq!(db.reclaim().unwrap(), 0);
-        std::mem::forget(db);
+        db.abandon();
     }
-    std::mem::forget(db);
+    db.abandon();
 }
 
 /// Found by the crash tests: the page that was to carry the commit record was written before the commit, so

@@ -92,7 +92,7 @@ fn torn_pages_of_a_dropped_tree_stop_nobody() {
         db.commit(Durability::Flush).unwrap_err();
         file.kill_after(None);
         tear(&file);
-        std::mem::forget(db);
+        db.abandon();
         let mut db = open();
         // With a reader, nothing is healed where a dead page cannot be read.
         let view = is_read.then(|| db.snapshot().unwrap());
@@ -196,7 +196,7 @@ fn killed() -> (MemoryFile, Db) {
         change(&mut db, |db| assert!(db.delete_integer(tree, key).unwrap()));
     }
     file.kill_all();
-    std::mem::forget(db);
+    db.abandon();
     let db = open(&file, Torn::Trust);
     (file, db)
 }
@@ -250,7 +250,7 @@ fn a_page_of_a_lost_version_is_written_by_the_first_transaction_that_commits() {
         commit(&mut db, 1, &[2; 500]);
         let before = file.bytes();
         lose_the_header(&file, &mut db, keys / 2 / 4 * 4 + 1);
-        std::mem::forget(db);
+        db.abandon();
         let lost = file.bytes();
         let pages = || lost.chunks(PAGE_SIZE).zip(before.chunks(PAGE_SIZE));
         let page = pages().position(|(lost, before)| lost != before).unwrap();
@@ -282,7 +282,7 @@ fn a_transaction_that_is_rolled_back_leaves_the_next_one_little_to_read() {
     let mut db = open(&file, Torn::Trust);
     commit(&mut db, 1, &[2; 500]);
     lose_the_header(&file, &mut db, keys / 2 / 4 * 4 + 1);
-    std::mem::forget(db);
+    db.abandon();
     let mut handles = [open(&file, Torn::Trust), open(&file, Torn::Trust)];
     for db in &mut handles {
         db.set_cache_pages(0);
@@ -339,7 +339,7 @@ fn a_free_page_of_a_lost_version_is_nobody_s() {
         commit(&mut db, 1, &[2; 500]);
         let before = file.bytes();
         lose_the_header_of(&file, &mut db, 5, &[9; 5000]);
-        std::mem::forget(db);
+        db.abandon();
         let lost = file.bytes();
         let pages = || lost.chunks(PAGE_SIZE).zip(before.chunks(PAGE_SIZE));
         assert_eq!(pages().filter(|(lost, before)| lost != before).count(), 1);
@@ -351,7 +351,7 @@ fn a_free_page_of_a_lost_version_is_nobody_s() {
             }
         });
         file.kill_all();
-        std::mem::forget(db);
+        db.abandon();
         let mut db = open(&file, Torn::Trust);
         let view = db.snapshot().unwrap();
         for key in (1..keys).step_by(12) {

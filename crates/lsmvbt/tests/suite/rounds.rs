@@ -144,7 +144,7 @@ fn recovers(file: &MemoryFile, random: &mut Random) -> u8 {
             // A commit that was not flushed may go, but nothing comes back.
             assert!(shown.is_none_or(|shown| shown >= found), "it came back");
             shown = Some(found);
-            std::mem::forget(db);
+            db.abandon();
         }
         file.kill_after(None);
         let way = random.below(4);
@@ -154,7 +154,7 @@ fn recovers(file: &MemoryFile, random: &mut Random) -> u8 {
     let found = number(&mut db);
     assert!(shown.is_none_or(|shown| shown >= found), "it came back");
     mark(&mut db, 9);
-    std::mem::forget(db);
+    db.abandon();
     cut(file, 3, random);
     let mut db = open(file);
     assert_eq!((number(&mut db), marked(&mut db)), (found, Some(9)));
@@ -163,7 +163,7 @@ fn recovers(file: &MemoryFile, random: &mut Random) -> u8 {
     assert_eq!(number(&mut db), found);
     large(&mut db, End::Commit).expect("committed");
     assert_eq!(number(&mut db), 2);
-    std::mem::forget(db);
+    db.abandon();
     cut(file, 3, random);
     assert_eq!(number(&mut open(file)), 2);
     found
@@ -184,7 +184,7 @@ fn dies_at_each_step(end: End) {
             over = file.kills();
             file.kill_after(None);
             assert!(!over || ended.is_ok(), "{ended:?}");
-            std::mem::forget(db);
+            db.abandon();
             cut(&file, way, &mut random);
             let found = recovers(&file, &mut random);
             match (end, over) {
@@ -234,7 +234,7 @@ fn a_recovery_that_finds_no_slots_makes_them() {
             over = file.kills();
             file.kill_after(None);
             assert!(!over || ended.is_ok(), "{ended:?}");
-            std::mem::forget(db);
+            db.abandon();
             // Pages are not torn while the setting is `Trust`.
             file.power_cut(PowerCut::Atomic, &mut |n| match way {
                 1 => 0,
@@ -247,7 +247,7 @@ fn a_recovery_that_finds_no_slots_makes_them() {
             let opened = try_open(&file);
             file.kill_after(None);
             made_slots += u32::from(slot_pages(&file) > 0);
-            std::mem::forget(opened);
+            opened.into_iter().for_each(Db::abandon);
             cut(&file, 3, &mut random);
             let found = recovers(&file, &mut random);
             assert!(!over || found == 2, "{found}");
@@ -283,7 +283,8 @@ fn another_handle_goes_on_where_a_writer_died_in_a_round() {
         }
         drop(view);
         mark(&mut other, 7);
-        std::mem::forget((db, other));
+        db.abandon();
+        other.abandon();
         let mut random = Random::new(step);
         cut(&file, 3, &mut random);
         let mut db = open(&file);
@@ -414,11 +415,12 @@ fn run(seed: u64) -> (u32, u64) {
         file.limit(None);
         if random.below(2) == 0 {
             spilled += db.stats().spilled;
-            std::mem::forget(std::mem::replace(&mut db, {
+            std::mem::replace(&mut db, {
                 let way = random.below(4);
                 cut(&file, way, &mut random);
                 open(&file)
-            }));
+            })
+            .abandon();
         }
         assert_eq!(db.check().expect("checked"), Vec::<String>::new());
         let view = db.snapshot().expect("a snapshot");

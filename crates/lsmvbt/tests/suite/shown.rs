@@ -321,7 +321,7 @@ impl World {
             }
         }
         for db in self.dbs.drain(..).chain(self.reader.take()) {
-            std::mem::forget(db);
+            db.abandon();
         }
     }
 

@@ -73,7 +73,7 @@ fn a_transaction_may_be_larger_than_a_span_of_the_free_map() {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (seed >> 33) % n
     });
-    std::mem::forget(db);
+    db.abandon();
     let mut db = open(&file);
     holds(&mut db, tree, 0..ROWS);
     write(&mut db, tree, ROWS..ROWS + 10);
@@ -308,7 +308,8 @@ fn slots_that_find_no_room_to_become_smaller_stay_as_they_are() {
         assert!(slot_pages(&file) < before);
         other.release_dropped().expect("released");
         assert_eq!(db.reclaim().expect("reclaimed"), 0);
-        std::mem::forget((db, other));
+        db.abandon();
+        other.abandon();
         file.power_cut(PowerCut::Torn, &mut |_| 0);
         holds(&mut open(&file), tree, 0..ROWS);
     }
@@ -452,7 +453,7 @@ fn dies_at_each_step(
         let mut db = open(&file);
         holds(&mut db, tree, 0..rows);
         small(&mut db, tree, 70);
-        std::mem::forget(db);
+        db.abandon();
         file.power_cut(PowerCut::Torn, &mut |n| random.below(n));
         let mut db = open(&file);
         holds(&mut db, tree, 0..rows);
@@ -478,7 +479,7 @@ fn a_writer_may_die_while_slots_become_smaller() {
         let _ = db.begin_write();
         let _ = db.put_integer(tree, 3, &value(3));
         let _ = db.commit(Durability::Flush);
-        std::mem::forget(db);
+        db.abandon();
     });
 }
 
@@ -509,13 +510,13 @@ fn a_writer_may_die_while_the_first_slots_take_free_pages() {
                 db.set_recovery_pages(1);
                 small(&mut db, tree, 1);
                 file.kill_all();
-                std::mem::forget(std::mem::replace(&mut db, trusting()));
+                std::mem::replace(&mut db, trusting()).abandon();
             }
             db.set_recovery_pages(1);
             write(&mut db, tree, 0..ROWS);
             if crashes > 0 {
                 file.kill_all();
-                std::mem::forget(db);
+                db.abandon();
                 db = open(file);
             } else {
                 db.set_torn(Torn::Double).expect("changed");
@@ -528,7 +529,7 @@ fn a_writer_may_die_while_the_first_slots_take_free_pages() {
             let _ = db.begin_write();
             let _ = db.put_integer(tree, 3, &value(3));
             let _ = db.commit(Durability::Flush);
-            std::mem::forget(db);
+            db.abandon();
         });
     }
 }
@@ -565,7 +566,7 @@ fn a_writer_may_die_while_slots_move_to_pages_that_a_record_names() {
             small(&mut db, tree, more);
             if crashes {
                 file.kill_all();
-                std::mem::forget(db);
+                db.abandon();
                 db = open(file);
             } else {
                 db.set_torn(Torn::Double).expect("changed");
@@ -580,7 +581,7 @@ fn a_writer_may_die_while_slots_move_to_pages_that_a_record_names() {
         assert!(slot_pages(&file) > 16 && start < pages, "{start} {pages}");
         dies_at_each_step(ROWS, make, |mut db, _| {
             change(&mut db);
-            std::mem::forget(db);
+            db.abandon();
         });
     }
 }

@@ -353,13 +353,14 @@ fn nothing_is_lost_where_a_writer_dies() {
                     );
                 }
                 crash(&file, what, how);
-                std::mem::forget((db, other));
+                db.abandon();
+                other.abandon();
                 for again in 0..2 {
                     file.kill_after(Some(1 + steps % 7 + again));
                     if let Ok(mut db) = Db::open(file.storage(), staying()) {
                         assert_rows(&mut db, &world.rows, &of);
                         let _ = put_all(&mut db, &[world.rows[3]], 3);
-                        std::mem::forget(db);
+                        db.abandon();
                     }
                     file.kill_after(None);
                     crash(&file, what, how + again);
@@ -383,7 +384,7 @@ fn with_head_in_page_cache() -> (MemoryFile, Vec<i64>) {
     file.kill_after(Some(5));
     put_all(&mut db, &rows[..1], 4).expect_err("dead");
     file.kill_all();
-    std::mem::forget(db);
+    db.abandon();
     (file, rows)
 }
 
@@ -412,13 +413,13 @@ fn a_page_is_not_written_in_place_before_its_slot_is_durable() {
             0 | 1 => db.close(),
             _ => {
                 let set = db.set_torn(Torn::Trust);
-                std::mem::forget(db);
+                db.abandon();
                 set
             }
         };
         file.kill_after(None);
         tear(&file, how);
-        std::mem::forget(other);
+        other.into_iter().flatten().for_each(Db::abandon);
         let mut db = open(&file, staying());
         assert_rows(&mut db, &rows, &(steps, how));
         assert_eq!(db.check().expect("checked"), Vec::<String>::new());
@@ -480,7 +481,7 @@ fn a_page_stays_below_a_floor_that_has_moved() {
             }
             _ => 9 % n,
         });
-        std::mem::forget(db);
+        db.abandon();
         let (mut db, mut other) = (open(&file, staying()), open(&file, staying()));
         assert_rows(&mut db, &rows, &(ticks, kept));
         above += u64::from(db.current_version().expect("a version") > slot);
@@ -554,7 +555,8 @@ fn a_full_disk_takes_no_page_back() {
                 let _ = put_all(&mut db, &[world.rows[7]], 3);
             }
             tear(&file, page);
-            std::mem::forget((db, other));
+            db.abandon();
+            other.into_iter().for_each(Db::abandon);
             let mut db = open(&file, staying());
             assert_rows(&mut db, &world.rows, &of);
         }

@@ -77,7 +77,7 @@ impl World {
         } else {
             self.file.kill_all();
         }
-        std::mem::forget(db);
+        db.into_iter().for_each(Db::abandon);
     }
 
     fn value(&mut self, version: Version) -> lsmvbt::Result<Option<u64>> {

@@ -206,7 +206,7 @@ fn to_cut(torn: Torn) -> (Vec<u8>, Model) {
     let (mut db, _) = thinned(&file, torn, 600, 1);
     let model = content(&mut db);
     file.kill_all();
-    std::mem::forget(db);
+    db.abandon();
     (file.bytes(), model)
 }
 
@@ -226,7 +226,7 @@ fn whenever_a_vacuum_dies_nothing_is_lost() {
             file.kill_after(Some(steps));
             let died = db.vacuum().is_err();
             file.kill_after(None);
-            std::mem::forget(db);
+            db.abandon();
             let cut = match torn {
                 Torn::Double => PowerCut::Torn,
                 _ => PowerCut::Atomic,
@@ -475,7 +475,7 @@ fn slots_at_the_end_move_nearer() {
     println!("{size} pages became {}", pages(&file));
     assert!(pages(&file) < 120, "{}", pages(&file));
     file.power_cut(PowerCut::Torn, &mut |_| 0);
-    std::mem::forget(db);
+    db.abandon();
     assert_eq!(content(&mut open(&file, Torn::Double)), before);
 }
 
