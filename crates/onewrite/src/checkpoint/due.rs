@@ -101,7 +101,8 @@ impl Fill {
         begun.saturating_mul(2) < self.threshold
     }
 
-    fn step(&self) -> u32 {
+    /// The frames by which the log grows from one further pass to the next.
+    pub fn step(&self) -> u32 {
         (self.threshold / STEP).max(1)
     }
 

@@ -28,6 +28,7 @@ use crate::mode::{CheckpointPolicy, JournalMode};
 use crate::storage::{Access, without_signals};
 use crate::sync::{self, Builder, Instant, JoinHandle};
 use crate::waits::{AT_EXIT, AT_FORK, LOOK};
+use crate::wal::{IndexView, Salts};
 
 /// A commit checkpoints by itself when the log has so many times the frames of
 /// `wal_autocheckpoint`. The thread has fallen behind then, or a reader keeps the log.
@@ -165,19 +166,26 @@ impl Database {
         }
     }
 
-    /// Decides about the checkpoint that SQLite begins right behind a commit.
+    /// Decides about the checkpoint that SQLite begins right behind a commit. `known` is what SQLite has
+    /// answered before.
     ///
     /// With SQLite's own hook every commit with so many frames in the log checkpoints. So the first
     /// checkpoint behind such a commit is that one, and any other is the application's.
-    pub fn whose_checkpoint(&self) -> Checkpoint {
+    pub fn whose_checkpoint(&self, known: Option<Answer>) -> Checkpoint {
         let (Some(log), Some(connection)) = (self.log_with_background(), self.connection.get())
         else {
             return Checkpoint::Commit;
         };
-        let threshold = connection.autocheckpoint();
-        // A callback of the application may have used another SQLite.
-        host::enter(self.host);
-        let (Some(threshold), Some(index)) = (threshold, self.last_commit.get()) else {
+        let committed = self.last_commit.get();
+        let known = known.filter(|known| committed.is_some_and(|index| known.holds(index)));
+        let asked = || {
+            let threshold = connection.autocheckpoint();
+            // A callback of the application may have used another SQLite.
+            host::enter(self.host);
+            threshold
+        };
+        let threshold = known.map_or_else(asked, |known| Some(known.threshold));
+        let (Some(threshold), Some(index)) = (threshold, committed) else {
             return Checkpoint::Application;
         };
         let fill = Fill {
@@ -189,7 +197,8 @@ impl Database {
         if fill.frames < threshold {
             return Checkpoint::Application;
         }
-        self.quiet.note_threshold(threshold);
+        self.quiet
+            .note_answer(known.unwrap_or(Answer::behind(fill)));
         let is_left = fill.frames < threshold.saturating_mul(MOST)
             && (log.background.has_thread()
                 || is_here_to_stay(&log, threshold) && self.may_start_thread(&log, connection))
@@ -307,15 +316,41 @@ impl Database {
     }
 }
 
-/// The commits behind which SQLite's hook does not checkpoint: those with so few frames in the log. That is
-/// learned from commits behind which no checkpoint came, and from SQLite's answer where one came. An
-/// application may set another threshold unseen (`sqlite3_wal_autocheckpoint`). Then a checkpoint comes
-/// that was not expected: it runs in its commit, and all of this is forgotten.
+/// A connection's knowledge of SQLite's hook: behind which commits it checkpoints. It is learned from
+/// commits behind which no checkpoint came, and from SQLite's answer where one came. An application may set
+/// another threshold unseen (`sqlite3_wal_autocheckpoint`). Then a checkpoint comes that was not expected: it
+/// runs in its commit, and all of this is forgotten.
 #[derive(Default)]
 pub struct Quiet {
+    /// It does not checkpoint behind commits with so few frames in the log.
     up_to: Cell<u32>,
     /// The frames of the last commit, behind which a checkpoint may come.
     awaited: Cell<Option<u32>>,
+    answer: Cell<Option<Answer>>,
+}
+
+/// SQLite's answer about its hook, with the commits for which it counts. To ask takes longer than all else
+/// that the engine does for a checkpoint which it leaves to the thread.
+#[derive(Clone, Copy)]
+pub struct Answer {
+    threshold: u32,
+    salts: Salts,
+    /// The log grows to so many frames.
+    until: u32,
+}
+
+impl Answer {
+    fn behind(fill: Fill) -> Answer {
+        Answer {
+            threshold: fill.threshold,
+            salts: fill.salts,
+            until: fill.frames.saturating_add(fill.step()),
+        }
+    }
+
+    fn holds(&self, committed: IndexView) -> bool {
+        committed.salts == self.salts && committed.last_frame.0 < self.until
+    }
 }
 
 impl Quiet {
@@ -323,6 +358,7 @@ impl Quiet {
     fn is_quiet(&self, frames: Option<u32>) -> bool {
         if let Some(before) = self.awaited.take() {
             self.up_to.set(self.up_to.get().max(before));
+            self.answer.set(None);
         }
         frames.is_some_and(|frames| frames <= self.up_to.get())
     }
@@ -331,14 +367,16 @@ impl Quiet {
         self.awaited.set(frames);
     }
 
-    fn note_threshold(&self, frames: u32) {
-        self.up_to.set(frames.saturating_sub(1));
+    fn note_answer(&self, answer: Answer) {
+        self.up_to.set(answer.threshold.saturating_sub(1));
+        self.answer.set(Some(answer));
     }
 
-    /// A checkpoint begins, or a threshold may be set.
-    pub fn forget(&self) {
+    /// A checkpoint begins, or a threshold may be set. Returns SQLite's answer, so far as there is one.
+    pub fn forget(&self) -> Option<Answer> {
         self.awaited.set(None);
         self.up_to.set(0);
+        self.answer.take()
     }
 }
 
@@ -505,6 +543,7 @@ fn passing(error: SqlError) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wal::FrameNo;
 
     /// Whether the statement is searched for; then no checkpoint follows.
     fn commit(quiet: &Quiet, frames: u32) -> bool {
@@ -533,9 +572,43 @@ mod tests {
         let quiet = Quiet::default();
         assert!(commit(&quiet, 7));
         quiet.forget();
-        quiet.note_threshold(7);
+        quiet.note_answer(Answer::behind(fill(7, 7)));
         assert!(!commit(&quiet, 6));
         assert!(commit(&quiet, 7));
+    }
+
+    fn fill(frames: u32, threshold: u32) -> Fill {
+        Fill {
+            salts: Salts([1; 8]),
+            frames,
+            copied: 0,
+            threshold,
+        }
+    }
+
+    #[test]
+    fn an_answer_counts_until_the_log_has_grown_by_an_eighth_of_the_threshold_or_restarts() {
+        let answer = Answer::behind(fill(85, 80));
+        let holds = |salts, frames| {
+            answer.holds(IndexView {
+                salts: Salts([salts; 8]),
+                last_frame: FrameNo(frames),
+                checksum: [0; 8],
+                recovery: 0,
+            })
+        };
+        assert!(holds(1, 86) && holds(1, 94));
+        assert!(!holds(1, 95) && !holds(2, 86));
+    }
+
+    #[test]
+    fn a_commit_behind_which_no_checkpoint_came_ends_the_answer() {
+        let quiet = Quiet::default();
+        quiet.note_answer(Answer::behind(fill(80, 80)));
+        assert!(commit(&quiet, 81));
+        assert!(quiet.answer.get().is_some(), "the checkpoint is to come");
+        assert!(commit(&quiet, 82));
+        assert!(quiet.answer.get().is_none());
     }
 
     #[test]

@@ -161,10 +161,7 @@ impl Database {
     /// came in between, and no statement is running. A pragma is a running statement. Where a thread
     /// checkpoints, the statement that has committed is still there, too.
     pub fn lock_for_checkpoint(&self, flags: c_int) -> c_int {
-        if let Err(e) = self.check_not_taken() {
-            return self.fail(&e);
-        }
-        self.quiet.forget();
+        let known = self.quiet.forget();
         let committed = self.committed_by.take();
         let may_close = self.is_shared() && self.lock.get() == LockLevel::EXCLUSIVE;
         let follows_commit = self.has_just_committed.take()
@@ -173,7 +170,7 @@ impl Database {
                 !connection.is_running() && committed.is_none_or(|it| connection.has_still(it))
             });
         let whose = match follows_commit {
-            true => self.whose_checkpoint(),
+            true => self.whose_checkpoint(known),
             false => Checkpoint::Application,
         };
         match whose {
@@ -195,6 +192,9 @@ impl Database {
     }
 
     fn try_checkpoint_lock(&self, flags: c_int, follows_commit: bool) -> c_int {
+        if let Err(e) = self.check_not_taken() {
+            return self.fail(&e);
+        }
         let code = std::cell::Cell::new(ffi::SQLITE_BUSY);
         let locked = || {
             code.set(self.inner.shm_lock(CHECKPOINT_LOCK, 1, flags));

@@ -2,6 +2,7 @@
 //! VFS between ours and SQLite's own counts what each thread does to the database.
 #![allow(unsafe_code)]
 
+mod answer;
 #[path = "../process/children.rs"]
 mod children;
 mod processes;
