@@ -118,8 +118,8 @@ pub struct Options {
     /// Pages kept in memory, clean and dirty ones together. Beyond it, clean pages are dropped, and
     /// dirty ones are written before their transaction commits (spilled).
     pub cache_pages: usize,
-    /// Pages at most that recovery must read, unless one transaction wrote more: a quarter of those that
-    /// SQLite's log has when it is full. Of a file with no more pages, soon all are marked, and a commit
+    /// Pages at most that recovery must read, unless one transaction wrote more: by default an eighth of
+    /// those that SQLite's log has when it is full. Of a file with no more pages, soon all are marked, and a commit
     /// costs its own pages. In a larger one, a commit whose pages are anywhere writes a page of the header as
     /// well, unless its page may be late ([`Options::late_after`]).
     pub recovery_pages: u32,
@@ -148,7 +148,7 @@ impl Default for Options {
             torn: Torn::Auto,
             optimizations: Optimizations::default(),
             cache_pages: 2000,
-            recovery_pages: 256,
+            recovery_pages: 128,
             heal_at_once: 4096,
             late_after: 8,
             later: Duration::from_secs(1),

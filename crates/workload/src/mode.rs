@@ -190,7 +190,7 @@ const LSMVBT_KEYS: &[Key] = &[
         name: "recovery_pages",
         pragma: "lsmvbt_recovery_pages",
         values: Values::OneOf(Cow::Borrowed(&[
-            "64", "256", "1024", "4096", "65536", "1048576",
+            "64", "128", "256", "1024", "4096", "65536", "1048576",
         ])),
     },
     Key {

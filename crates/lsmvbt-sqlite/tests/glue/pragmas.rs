@@ -271,7 +271,7 @@ fn the_pages_that_recovery_reads_are_a_choice_between_a_commit_and_recovery() {
     };
     let a = setup.open("x", ENGINE);
     run(&a, "CREATE TABLE t(x INTEGER PRIMARY KEY, y)");
-    assert_eq!(one(&a, "PRAGMA lsmvbt_recovery_pages"), "256");
+    assert_eq!(one(&a, "PRAGMA lsmvbt_recovery_pages"), "128");
     run(
         &a,
         "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 4000) \
