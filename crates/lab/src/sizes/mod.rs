@@ -33,7 +33,7 @@ holds a snapshot of the start.
 Recovery follows the death of a process after the commits, without a checkpoint. Pages and reads are
 those of the process until its first query has returned, and so are times: from the call that opens
 the database on. Times are medians, with the files in the page cache and without. `clean` is the same
-after a close, in the page cache; `more` is what a recovery takes more than that, in WAL's.
+after a close, both ways; `more` is what a recovery takes more than that, in WAL's.
 
 Needs a build with --features lsmvbt, and root.
 
@@ -112,6 +112,8 @@ struct Recovery {
     cold_us: f64,
     /// The median of the same after a close, with the files in the page cache: nothing is to be recovered.
     clean_us: f64,
+    /// The same without.
+    cold_clean_us: f64,
 }
 
 /// The whole document.
@@ -269,6 +271,7 @@ impl Run<'_> {
         let cold = self.recovered(last, true)?;
         self.process(Task::Close)?;
         let clean = self.recovered(last, false)?;
+        let cold_clean = self.recovered(last, true)?;
         let (first, us) = (cached.first(), median(&cached)?);
         let first = first.ok_or("no recovery")?;
         // Otherwise the medians would be those of opening a database that needs no recovery.
@@ -290,6 +293,7 @@ impl Run<'_> {
             us,
             cold_us: median(&cold)?,
             clean_us: median(&clean)?,
+            cold_clean_us: median(&cold_clean)?,
         })
     }
 

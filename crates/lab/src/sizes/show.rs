@@ -92,11 +92,13 @@ fn recoveries(report: &Report) -> Table {
         "pages read",
         "reads",
         "cached, ms",
+        "clean",
         "of WAL",
-        "not cached, ms",
-        "of WAL ",
-        "clean, ms",
         "more, of WAL",
+        "not cached, ms",
+        "clean ",
+        "of WAL ",
+        "more, of WAL ",
     ];
     let mut table = table(&header, 3);
     for recovery in &report.recoveries {
@@ -107,18 +109,21 @@ fn recoveries(report: &Report) -> Table {
             Some(wal) => format!("{:.2}", time(recovery) / time(wal)),
             None => "-".to_owned(),
         };
+        let ms = |us: f64| format!("{:.2}", us / 1e3);
         table.add_row([
             recovery.mib.to_string(),
             recovery.workload.name().to_owned(),
             recovery.mode.clone(),
             format!("{:.0}", recovery.read_bytes as f64 / PAGE),
             recovery.read_calls.to_string(),
-            format!("{:.2}", recovery.us / 1e3),
+            ms(recovery.us),
+            ms(recovery.clean_us),
             ratio(|one| one.us),
-            format!("{:.2}", recovery.cold_us / 1e3),
-            ratio(|one| one.cold_us),
-            format!("{:.2}", recovery.clean_us / 1e3),
             ratio(|one| one.us - one.clean_us),
+            ms(recovery.cold_us),
+            ms(recovery.cold_clean_us),
+            ratio(|one| one.cold_us),
+            ratio(|one| one.cold_us - one.cold_clean_us),
         ]);
     }
     table
