@@ -56,6 +56,36 @@ fn a_full_disk_is_an_error_of_one_statement() {
     }
 }
 
+/// A disk that has no block left for the shared memory: an error that says so, until there is room.
+#[test]
+fn a_full_disk_without_room_for_shared_memory_is_an_error_of_a_full_disk() {
+    if let Err(error) = private_mounts() {
+        println!("SKIPPED: a small file system takes root: {error}");
+        return;
+    }
+    let setup = Setup::new();
+    let directory = setup.path("");
+    let place = Path::new(&directory);
+    let _mounted = Mounted::with_options("tmpfs".as_ref(), place, "tmpfs", Some(c"size=2m"))
+        .expect("tmpfs");
+    run(
+        &setup.open("x", "lsmvbt"),
+        "CREATE TABLE t(x); INSERT INTO t VALUES (1)",
+    );
+    std::fs::remove_file(setup.path("x-shm")).expect("no one uses it");
+    let filled = fill(place);
+    let refused = setup
+        .open("x", "lsmvbt")
+        .execute("SELECT x FROM t")
+        .expect_err("no room")
+        .to_string();
+    for words in ["database or disk is full: ", &setup.path("x"), "make room"] {
+        assert!(refused.contains(words), "{refused}");
+    }
+    std::fs::remove_file(filled).expect("room");
+    assert_eq!(one(&setup.open("x", "lsmvbt"), "SELECT x FROM t"), "1");
+}
+
 /// Databases of several engines in one transaction, each of them in turn on a full disk: COMMIT
 /// fails, and nothing of it is left anywhere. With two stock ones SQLite uses a super-journal, and
 /// does not look at the result of the second phase.
