@@ -471,6 +471,7 @@ impl Core {
         self.write_images(old)?;
         self.write_version_to_header()?;
         self.write_images(last)?;
+        self.write_zeros_behind()?;
         if flush {
             self.flush_storage()?;
         }
@@ -501,6 +502,9 @@ impl Core {
         images.sort_unstable_by_key(|(page, _)| (!is_new(page), *page));
         let new = images.partition_point(|(page, _)| is_new(page));
         txn.wrote_new_pages |= new > 0;
+        if new > 0 {
+            self.note_end().map_err(Failed::Before)?;
+        }
         self.write_images(&images[..new]).map_err(Failed::Before)?;
         Ok(new)
     }

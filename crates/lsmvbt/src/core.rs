@@ -100,6 +100,8 @@ pub(crate) struct Txn {
     pub(crate) spilled: BTreeMap<u32, u32>,
     /// Pages born in it have been written.
     pub(crate) wrote_new_pages: bool,
+    /// The pages of the file before those born in it were written.
+    pub(crate) ended_at: Option<u64>,
     pub(crate) savepoints: Vec<Savepoint>,
     /// The versions that garbage collection must keep, once requested.
     pub(crate) keep: Option<Keep>,
@@ -138,6 +140,7 @@ impl Txn {
             ops: Vec::new(),
             spilled: BTreeMap::new(),
             wrote_new_pages: false,
+            ended_at: None,
             savepoints: Vec::new(),
             keep: None,
             kept_since: None,

@@ -338,6 +338,7 @@ impl Core {
         self.fill_slot(slot, stamp, round, &layout)
             .map_err(Failed::Before)?;
         self.write_version_to_header()?;
+        self.write_zeros_behind()?;
         // Nothing is written in place before this flush (MV26).
         self.flush_storage()?;
         let txn = self.txn()?;

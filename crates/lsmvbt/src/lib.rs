@@ -43,6 +43,7 @@ mod error;
 mod found;
 mod freemap;
 mod give_back;
+mod grow;
 mod header;
 mod heads;
 mod heal;
@@ -84,7 +85,7 @@ pub use payloads::{Abbreviation, Around, Found, Payloads, Sought, Span};
 pub use snapshot::Snapshot;
 pub use storage::{
     AtomicWrites, Caching, Device, DirectFile, Facts, Lock, LockMode, MemoryFile, PowerCut,
-    READERS, Storage, Writes,
+    READERS, Storage, Writes, writes_in_place,
 };
 pub use time::seconds_of;
 pub use types::{

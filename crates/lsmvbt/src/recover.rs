@@ -245,13 +245,17 @@ impl Core {
         self.store(SETTLED, over)?;
         self.store(NEXT, over + 1)?;
         self.store(HEADER_SEQ, self.header.seq)?;
-        self.store(EPOCH, self.load(EPOCH)? + 1)?;
+        let epoch = self.load(EPOCH)?;
+        self.store(EPOCH, epoch + 1)?;
         let words = (self.space.map.hwm as usize).div_ceil(64);
+        // Where nobody has come here since the shared memory was made, its map is zeros: no page is free. To
+        // store them once more would take a page of it for each 128 MiB of the file.
+        let has_zeros = epoch == 0;
         for i in 0..words {
-            self.store(
-                shared::free_word(i),
-                self.space.map.words().get(i).copied().unwrap_or(0),
-            )?;
+            let word = self.space.map.words().get(i).copied().unwrap_or(0);
+            if word != 0 || !has_zeros {
+                self.store(shared::free_word(i), word)?;
+            }
         }
         self.store(HWM, u64::from(self.space.map.hwm))?;
         let seq = self.load(FREE_SEQ)? + 1;

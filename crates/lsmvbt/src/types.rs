@@ -168,6 +168,8 @@ pub struct Stats {
     pub pages_written: u64,
     /// Pages written to the slots of [`Torn::Double`], their heads included. An image may stand in a head.
     pub slot_pages_written: u64,
+    /// Pages of zeros written behind those by which commits have made the file longer.
+    pub zero_pages_written: u64,
     /// Header and free-map pages written.
     pub header_pages_written: u64,
     /// Dirty pages written before their commit.

@@ -169,14 +169,25 @@ impl DatabaseFile {
         Ok(usize::try_from(there).map_or(part.len(), |there| there.min(part.len())))
     }
 
-    /// Begins to read these offsets and lengths, where that is possible and they are not in the page cache.
-    pub fn will_read(&self, ranges: &[(u64, u64)]) {
+    /// The descriptor, if the VFS has one to show.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         // SAFETY: the file is open.
         let descriptor = unsafe { lsmvbt_file_descriptor(self.shared.file) };
-        if descriptor >= 0 {
-            // SAFETY: SQLite keeps it open as long as the file.
-            ahead::read(unsafe { BorrowedFd::borrow_raw(descriptor) }, ranges);
+        // SAFETY: SQLite keeps it open as long as the file.
+        (descriptor >= 0).then(|| unsafe { BorrowedFd::borrow_raw(descriptor) })
+    }
+
+    /// Begins to read these offsets and lengths, where that is possible and they are not in the page cache.
+    pub fn will_read(&self, ranges: &[(u64, u64)]) {
+        if let Some(file) = self.descriptor() {
+            ahead::read(file, ranges);
         }
+    }
+
+    /// Whether the file system writes a page again in its place, as far as it says.
+    #[must_use]
+    pub fn writes_in_place(&self) -> bool {
+        self.descriptor().is_none_or(::lsmvbt::writes_in_place)
     }
 
     /// Writes all of `data`.

@@ -190,6 +190,7 @@ impl Session {
             ("commits", Some(stats.commits)),
             ("pages_written", Some(stats.pages_written)),
             ("slot_pages_written", Some(stats.slot_pages_written)),
+            ("zero_pages_written", Some(stats.zero_pages_written)),
             ("header_pages_written", Some(stats.header_pages_written)),
             ("pages_spilled", Some(stats.spilled)),
             ("pages_read", Some(stats.pages_read)),

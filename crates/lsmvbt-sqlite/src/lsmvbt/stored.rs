@@ -16,6 +16,8 @@ pub(super) struct Stored {
     path: PathBuf,
     /// Once somebody has asked: the kernel's part of the answer takes ten system calls.
     atomic: OnceCell<AtomicWrites>,
+    /// Likewise.
+    in_place: OnceCell<bool>,
 }
 
 impl Stored {
@@ -25,6 +27,7 @@ impl Stored {
             file,
             path,
             atomic: OnceCell::new(),
+            in_place: OnceCell::new(),
         }
     }
 
@@ -65,6 +68,10 @@ impl Storage for Stored {
 
     fn size(&self) -> io::Result<u64> {
         self.file.size()
+    }
+
+    fn writes_in_place(&self) -> bool {
+        *self.in_place.get_or_init(|| self.file.writes_in_place())
     }
 
     fn atomic_writes(&self) -> AtomicWrites {

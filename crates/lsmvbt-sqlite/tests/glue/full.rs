@@ -66,8 +66,8 @@ fn a_full_disk_without_room_for_shared_memory_is_an_error_of_a_full_disk() {
     let setup = Setup::new();
     let directory = setup.path("");
     let place = Path::new(&directory);
-    let _mounted = Mounted::with_options("tmpfs".as_ref(), place, "tmpfs", Some(c"size=2m"))
-        .expect("tmpfs");
+    let _mounted =
+        Mounted::with_options("tmpfs".as_ref(), place, "tmpfs", Some(c"size=2m")).expect("tmpfs");
     run(
         &setup.open("x", "lsmvbt"),
         "CREATE TABLE t(x); INSERT INTO t VALUES (1)",

@@ -10,7 +10,7 @@ use rustix::io::pwritev2;
 
 use super::atomic::{self, AtomicWrites, Facts, Writes};
 use super::shm::SharedFile;
-use super::{Lock, LockMode, Storage};
+use super::{Lock, LockMode, Storage, writes_in_place};
 use crate::types::PAGE_SIZE;
 
 /// Whether the page cache is used.
@@ -178,6 +178,10 @@ impl Storage for DirectFile {
 
     fn size(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
+    }
+
+    fn writes_in_place(&self) -> bool {
+        writes_in_place(&self.file)
     }
 
     fn atomic_writes(&self) -> AtomicWrites {

@@ -57,6 +57,7 @@ struct State {
     /// Seconds since 1970.
     clock: u32,
     atomic: u32,
+    copies: bool,
     writes: u64,
     syncs: u64,
 }
@@ -171,6 +172,11 @@ impl MemoryFile {
     /// system copies on write. `None`: none do.
     pub fn refuse_writes_of(&self, pages: Option<Range<u64>>) {
         self.state().refused = pages;
+    }
+
+    /// From now on a page that is written again gets another place.
+    pub fn copy_on_write(&self) {
+        self.state().copies = true;
     }
 
     /// From now on the file cannot become shorter: the disk is full, and the file system copies its
@@ -451,6 +457,10 @@ impl Storage for Handle {
         }
         s.size = s.size.min(size);
         s.tick(self.id)
+    }
+
+    fn writes_in_place(&self) -> bool {
+        !self.file.state().copies
     }
 
     fn size(&self) -> io::Result<u64> {

@@ -72,6 +72,12 @@ pub trait Storage: Send {
     /// Size of the file in bytes.
     fn size(&self) -> io::Result<u64>;
 
+    /// Whether a page that was written is written again in its place. Where it gets another one each time, zeros
+    /// prepare nothing.
+    fn writes_in_place(&self) -> bool {
+        true
+    }
+
     /// The bytes of an aligned write that a power cut leaves all or nothing, and the reason.
     fn atomic_writes(&self) -> AtomicWrites {
         AtomicWrites::none("double: the storage promises nothing of 4,096 bytes")
@@ -117,9 +123,11 @@ pub trait Storage: Send {
 
 mod atomic;
 mod file;
+mod in_place;
 mod memory;
 mod shm;
 
 pub use atomic::{AtomicWrites, Device, Facts, Writes};
 pub use file::{Caching, DirectFile};
+pub use in_place::writes_in_place;
 pub use memory::{MemoryFile, PowerCut};

@@ -72,6 +72,8 @@ fn a_vacuum_that_gives_nothing_back_leaves_no_commit_behind_a_way_that_is_cut() 
     let (file, keys) = made(1, Torn::Trust);
     let rows = far(keys, 8);
     let mut db = open(&file, at_once());
+    // The zeros by which the file has grown ahead would be given back.
+    db.vacuum_part(0).expect("cut");
     commit(&mut db, rows[0], &[2; 500]);
     for key in [rows[1], rows[2], rows[0]] {
         late(&mut db, key, 3);

@@ -13,6 +13,7 @@ mod diff;
 mod drive;
 mod flushes;
 mod full;
+mod grow;
 mod headers;
 mod heads;
 mod heal;

@@ -126,3 +126,21 @@ fn writers_that_take_turns_read_the_free_map_only_when_it_has_changed() {
         assert!(at_once >= 60, "{at_once}");
     }
 }
+
+/// A map of 64 MiB has 256 words, and hardly a page is free.
+#[test]
+fn opening_stores_what_is_free_and_not_the_whole_map() {
+    for torn in [Torn::Trust, Torn::Double] {
+        let (file, _) = made(64, torn);
+        let words = Words::default();
+        let storage = Counted {
+            inner: file.storage(),
+            words: words.clone(),
+        };
+        let db = Db::open(Box::new(storage), options(torn)).unwrap();
+        let [loads, stores, _] = words.counts();
+        println!("{torn:?}: {loads} loads and {stores} stores");
+        assert!(stores < 60, "{torn:?}: {stores}");
+        db.close().unwrap();
+    }
+}
