@@ -320,8 +320,9 @@ fn in_use() -> String {
 
 /// Lets SQLite recover the log into the database, and leave the mode.
 fn recover(path: &Path) -> Result<Recovered, String> {
-    // Without this check, a checkpoint would be made while others use the log.
-    if is_log_in_use(&log_of(path))? {
+    // Without this check, a checkpoint would be made while others use the log. In the mode direct that is
+    // SQLite's own.
+    if is_log_in_use(&log_of(path))? || users::has_users(path).map_err(|e| e.to_string())? {
         return Err(in_use());
     }
     let published = users::published(path);
