@@ -26,12 +26,12 @@ use crate::{Outcome, interrupt, rights};
 
 /// The text below the options of `backup --help`.
 pub const AFTER_HELP: &str = "\
-DB may be in use, in any journal mode. FILE is a stock database in journal mode delete, as DB was at one
-moment. Any tool may copy or open it. FILE gets its name when it is complete and on the device. Until then
+DB may be in use, in any journal mode. FILE is a stock database in journal mode delete, as DB was at one \
+moment. Any tool may copy or open it. FILE gets its name when it is complete and on the device. Until then \
 the work is in FILE-onewrite-partial. If this backup is killed, the next backup to FILE removes that.
 
-Writers continue meanwhile. In a mode with a log (onewrite, waldio, swal, direct, wal) the log may grow
-until the backup ends, because no checkpoint can pass it. In a rollback mode (delete, truncate, persist) a
+Writers continue meanwhile. In a mode with a log (onewrite, waldio, swal, direct, wal) the log may grow \
+until the backup ends, because no checkpoint can pass it. In a rollback mode (delete, truncate, persist) a \
 commit makes the backup begin again. After three of these it makes writers wait until it is done, and says so.
 
 A database that a killed process left is recovered first, as by any program that opens it.

@@ -19,7 +19,7 @@ use crate::{Outcome as CommandOutcome, directory};
 
 /// The text below the options of `import --help`.
 pub const AFTER_HELP: &str = "\
-sql   the statements of a file, one after the other, such as `sqlite3 app.db .dump` prints
+sql   the statements of a file, one after the other, such as `sqlite3 app.db .dump` prints \
 json  [{\"op\": \"query\", \"sql\": ...}, {\"op\": \"break\", \"delta\": MS}, ...], or an object with such a list as \
 \"benchmark\" and the statements that make the database as \"init\", as PocketData publishes
 

@@ -10,12 +10,12 @@ use crate::{Outcome, preload, rights, run};
 
 /// The text below the options of `shell --help`.
 pub const AFTER_HELP: &str = "\
-Does everything that the sqlite3 shell does: an interactive prompt, and SQL
-and dot-commands as arguments or from standard input. The shell's own options
+Does everything that the sqlite3 shell does: an interactive prompt, and SQL \
+and dot-commands as arguments or from standard input. The shell's own options \
 follow DB. The exit code is the shell's. The database keeps its journal mode.
 
-Without this command, sqlite3 says \"file is not a database\" while another
-process uses the database in a mode of onewrite. `sqlite3 DB .dump` then writes
+Without this command, sqlite3 says \"file is not a database\" while another \
+process uses the database in a mode of onewrite. `sqlite3 DB .dump` then writes \
 that into the dump and exits with 0.
 
 Examples:

@@ -28,19 +28,19 @@ use report::{Done, GivenUp, Recovered, Report};
 
 /// Explains the steps below the options of `detach --help`.
 pub const AFTER_HELP: &str = "\
-A database in a journal mode of onewrite is a stock database again as soon as its last connection is
-closed. After a crash, or where the last connection could not do this, it stays guarded. Its newest
-transactions are then in the log next to it (DB-onewrite), and stock SQLite says \"file is not a database\".
+A database in a journal mode of onewrite is a stock database again as soon as its last connection is \
+closed. After a crash, or where the last connection could not do this, it stays guarded. Its newest \
+transactions are then in the log next to it (DB-onewrite), and stock SQLite says \"file is not a database\". \
 Any program that uses onewrite recovers it by opening it. This command does so, and closes it again.
 
-Afterwards DB is a stock database in SQLite's WAL mode. DB-onewrite is removed, and with it the journal
-mode, so that any program may use the file and any tool may copy it alone. Stock SQLite checks the result
+Afterwards DB is a stock database in SQLite's WAL mode. DB-onewrite is removed, and with it the journal \
+mode, so that any program may use the file and any tool may copy it alone. Stock SQLite checks the result \
 (PRAGMA integrity_check). To use onewrite again, set PRAGMA journal_mode=onewrite again.
 
---discard is for a database whose log is missing, damaged, or that of another database. Transactions that
-are only in that log are not in the database afterwards: at least everything since the last checkpoint. If
-a checkpoint was interrupted, the database may be damaged without the log; the final check shows that. The
-log is kept as DB-onewrite-orphan-ID. A log that can be recovered is recovered, with or without --discard.
+--discard is for a database whose log is missing, damaged, or that of another database. Transactions that \
+are only in that log are not in the database afterwards: at least everything since the last checkpoint. If \
+a checkpoint was interrupted, the database may be damaged without the log; the final check shows that. The \
+log is kept as DB-onewrite-orphan-ID. A log that can be recovered is recovered, with or without --discard. \
 First look at the files with `onewrite verify DB`, and save them with `onewrite salvage DB -o OUT`.
 
 Nothing is done while another process has the database open.

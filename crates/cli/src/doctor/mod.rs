@@ -27,7 +27,7 @@ use trial::Rates;
 
 /// Examples below the options of `doctor --help`.
 pub const AFTER_HELP: &str = "\
-DIR is where the database is or will be. The command makes a temporary directory of some 20 MiB
+DIR is where the database is or will be. The command makes a temporary directory of some 20 MiB \
 in it, measures four patterns of writing for a few seconds, and removes that directory.
 
 Examples:

@@ -31,11 +31,11 @@ pub use report::counted;
 
 /// Explains the words below the options of `inspect --help`.
 pub const AFTER_HELP: &str = "\
-FILE may be a -onewrite log, a log of SQLite's own (-wal), or a database. For a database, its header and
+FILE may be a -onewrite log, a log of SQLite's own (-wal), or a database. For a database, its header and \
 the logs next to it are shown. Nothing is changed, and the database may be in use meanwhile.
 
-A frame is valid if it has the salts of the log's header and its checksum follows from the frame
-before it. Recovery takes these frames, up to the last one that ends a transaction.
+A frame is valid if it has the salts of the log's header and its checksum follows from the frame \
+before it. Recovery takes these frames, up to the last one that ends a transaction. \
 After the valid frames there may be:
   zeros              initialized, never written
   other-generation   a frame with other salts, from before the log started again
@@ -46,7 +46,7 @@ After the valid frames there may be:
   unknown-kind       a record of a newer version, or a damaged one
   cut-short          the file ends there
 
-The exit code is 1 if something is damaged, missing, or belongs to another database. Standard output
+The exit code is 1 if something is damaged, missing, or belongs to another database. Standard output \
 and the JSON's \"problems\" say what is wrong, and where.
 
 Examples:
