@@ -1,5 +1,5 @@
-//! The rights of this process to a database, checked before SQLite opens it. SQLite's result codes do not
-//! tell a missing permission from a failing device.
+//! The rights of this process to a database, checked before SQLite opens it, and its file system's space.
+//! SQLite's result codes do not tell a missing permission from a failing device.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -10,6 +10,22 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 
 use crate::inspect::DatabaseHeader;
+
+/// The way out of a full file system.
+pub const FREE_SOME: &str = "free some, and run this again";
+/// No space is left for what SQLite writes.
+pub const NO_SPACE: &str =
+    "no space is left on its file system: free some, and run this again. Nothing is lost";
+/// No space is left for the wal-index.
+pub const NO_INDEX: &str = "SQLite could not make its wal-index (-shm), mostly for lack of space: free some, and run \
+                            this again. Nothing is lost";
+
+/// Whether SQLite could not make its wal-index. It does not tell a full file system from a failing device
+/// here.
+pub fn is_without_index(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error().map(|e| e.extended_code);
+    code == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE)
+}
 
 /// Checks whether this process may recover a database. That writes the database and its log, and
 /// makes and removes files next to it.

@@ -4,8 +4,11 @@
 //! database keeps its own.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
+use crate::inspect::lsmvbt;
+use crate::regular::open_regular;
 use crate::{Outcome, preload, rights, run};
 
 /// The text below the options of `shell --help`.
@@ -49,6 +52,9 @@ pub struct Args {
 /// # Errors
 /// There is no shell, or preloading cannot reach it.
 pub fn run(args: &Args) -> Outcome {
+    if let Some(refusal) = lsmvbt::refusal(&head_of(&args.database)) {
+        return Err(format!("{}: {refusal}", args.database.display()));
+    }
     let Some(program) = preload::find(&args.sqlite3) else {
         return Err(format!(
             "there is no {}: install it (Debian, Ubuntu: apt install sqlite3; Fedora: dnf install sqlite; Alpine: \
@@ -79,4 +85,13 @@ pub fn run(args: &Args) -> Outcome {
         return Err("the shell ran without onewrite".to_owned());
     }
     Ok(preload::exit_code(status))
+}
+
+/// The first bytes of a file, as far as it can be read: the shell says what is wrong.
+fn head_of(database: &Path) -> Vec<u8> {
+    let mut head = Vec::new();
+    if let Ok(file) = open_regular(database) {
+        let _ = file.take(lsmvbt::HEAD_BYTES).read_to_end(&mut head);
+    }
+    head
 }

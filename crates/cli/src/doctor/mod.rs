@@ -128,10 +128,10 @@ fn explain(dir: &Path, error: &StorageError) -> String {
         }
         ErrorKind::PermissionDenied => format!(
             "no permission to create a file in {name}: SQLite needs one for the log, and doctor \
-             for its measurements"
+             for its measurements. Run it as the user of the database, or give another directory"
         ),
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            format!("{name} has no space left: nothing can be measured there")
+            format!("{name} has no space left, so nothing can be measured there: make room first")
         }
         // The directory exists: the missing file is the one to be made (/proc, /sys).
         ErrorKind::NotFound => format!("{name} takes no files: a database cannot be there"),

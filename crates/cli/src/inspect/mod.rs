@@ -20,8 +20,6 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use onewrite_common::files;
-
 use crate::Outcome;
 pub use header::DatabaseHeader;
 use look::Wanted;
@@ -102,16 +100,6 @@ pub fn describe(file: &Path, frames: u32, out: &mut impl Write) -> io::Result<us
     let mut report = look::once(file, Wanted::Frames(frames))?;
     json::write(&mut report, out)?;
     Ok(report.problems.len())
-}
-
-/// Why a file that the user named cannot be read, and what to do.
-pub fn why_unread(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::PermissionDenied => "no permission to read it, or the log next to it: run \
-                                            this as the owner of the database"
-            .to_owned(),
-        _ => files::why_unread(error, "a database, or a log next to one"),
-    }
 }
 
 fn exit_code(report: &Report) -> ExitCode {

@@ -1,19 +1,17 @@
 //! The facts about a database, and the JSON document. Its field names are part of the command's
 //! interface.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use onewrite::mode::JournalMode;
 use onewrite::storage::openers;
-use onewrite_common::files::COMPANIONS;
 use serde::Serialize;
 
+use crate::given::{self, quoted};
 use crate::inspect::look::{self, Wanted, companion};
 use crate::inspect::report::{self as inspected, Kind, Problem, hex};
 use crate::inspect::{advice, counted, users};
@@ -359,19 +357,9 @@ impl Report {
 /// Why the file is not a database; `None` if it is one.
 fn no_database(file: &Path, path: &Path, found: &inspected::Report) -> Option<String> {
     let name = file.display();
-    if let Some(database) = database_of(path).filter(|_| found.kind != Kind::Database) {
-        let what = match database.is_file() {
-            true => format!(
-                "give that: onewrite status {}",
-                quoted(&database.display().to_string())
-            ),
-            false => "which is not there. \"onewrite inspect\" shows a log without its database"
-                .to_owned(),
-        };
-        let database = database.display();
-        return Some(format!(
-            "{name}: not a database, but a file of {database}: {what}"
-        ));
+    let companion = given::companion(path, "status").filter(|_| found.kind != Kind::Database);
+    if let Some(what) = companion {
+        return Some(format!("{name}: {what}"));
     }
     match found.kind {
         Kind::Database | Kind::Empty => None,
@@ -380,20 +368,9 @@ fn no_database(file: &Path, path: &Path, found: &inspected::Report) -> Option<St
         )),
         Kind::Unknown => {
             let what = found.problems.first().map(|it| it.what.as_str());
-            let what = what.unwrap_or("not a database");
-            Some(format!(
-                "{name}: {what}. Expected a database of SQLite, or one in a mode of onewrite"
-            ))
+            Some(format!("{name}: {}", what.unwrap_or("not a database")))
         }
     }
-}
-
-/// The database that a file belongs to by its name, if the name is that of a companion.
-fn database_of(path: &Path) -> Option<PathBuf> {
-    let name = path.as_os_str().as_bytes();
-    let mut suffixes = COMPANIONS.iter().rev();
-    let base = suffixes.find_map(|suffix| name.strip_suffix(suffix.as_bytes()))?;
-    Some(PathBuf::from(OsStr::from_bytes(base)))
 }
 
 fn programs(path: &Path) -> Vec<Program> {
@@ -469,47 +446,4 @@ fn not_checkpointed(path: &Path, log: &inspected::Log) -> Option<u32> {
     // Of another generation: the log began again between two looks.
     let is_same = hex(&progress.salts) == *salts;
     is_same.then(|| progress.last_frame.saturating_sub(progress.checkpointed))
-}
-
-/// A word for a shell.
-pub fn quoted(name: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%".contains(c);
-    let name = match name.starts_with('-') {
-        true => format!("./{name}"),
-        false => name.to_owned(),
-    };
-    match !name.is_empty() && name.chars().all(is_plain) {
-        true => name,
-        false => format!("'{}'", name.replace('\'', r"'\''")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_is_one_word_of_a_shell() {
-        for (name, word) in [
-            ("app.db", "app.db"),
-            ("/a b/it's.db", r"'/a b/it'\''s.db'"),
-            ("-rf", "./-rf"),
-            ("- f", "'./- f'"),
-            ("", "''"),
-            ("ä.db", "'ä.db'"),
-        ] {
-            assert_eq!(quoted(name), word);
-        }
-    }
-
-    #[test]
-    fn a_companion_names_its_database() {
-        for (name, base) in [
-            ("/a/x.db-onewrite-shm", Some("/a/x.db")),
-            ("/a/x.db-shm", Some("/a/x.db")),
-            ("/a/x.db", None),
-        ] {
-            assert_eq!(database_of(Path::new(name)), base.map(PathBuf::from));
-        }
-    }
 }

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::report::{Log, Program, Report, State, Whose, quoted};
+use super::report::{Log, Program, Report, State, Whose};
+use crate::given::quoted;
 use crate::inspect::counted;
 use crate::output::on_one_line;
 use crate::top::words::bytes;
