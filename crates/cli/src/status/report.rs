@@ -15,7 +15,7 @@ use crate::given::{self, quoted};
 use crate::inspect::look::{self, Wanted, companion};
 use crate::inspect::report::{self as inspected, Kind, Problem, hex};
 use crate::inspect::{advice, counted, users};
-use crate::verify;
+use crate::{rights, verify};
 
 /// Version of the JSON document.
 const VERSION: u32 = 1;
@@ -41,7 +41,7 @@ pub struct Report {
     pub journal_mode: Option<String>,
     /// The word for its condition.
     pub state: State,
-    /// Whether stock SQLite can open it now.
+    /// Whether stock SQLite can open it now, as this user.
     pub stock_sqlite_opens: bool,
     /// Whether it is guarded for a log of onewrite.
     pub guarded: bool,
@@ -64,6 +64,9 @@ pub struct Report {
     /// Its header is one that SQLite accepts, or it is empty.
     #[serde(skip)]
     pub has_valid_header: bool,
+    /// This user may not make the files that SQLite reads it with.
+    #[serde(skip)]
+    pub lacks_rights: bool,
     /// Its wal-index names commits of a log that is not there.
     #[serde(skip)]
     pub lacks_log: bool,
@@ -187,6 +190,7 @@ impl Report {
             notes: Vec::new(),
             way_out: None,
             copy: None,
+            lacks_rights: false,
             lacks_log: false,
             is_settled: !found.problems.is_empty(),
             has_valid_header: match &found.database {
@@ -210,6 +214,7 @@ impl Report {
                 wal.is_some_and(|it| it.wal_header.is_some()),
             );
         }
+        report.look_at_rights(&path);
         let journal = report.look_around(&path).map_err(|e| e.to_string())?;
         report.advise(journal.as_deref());
         Ok(report)
@@ -267,6 +272,18 @@ impl Report {
         if !has_wal && let Some(left) = verify::left_index(path, database) {
             self.lacks_log = left.lacks_log;
             self.notes.push(left.note);
+        }
+    }
+
+    /// Whether this user may make the files that SQLite reads a database with. A guarded one is refused in
+    /// any case.
+    fn look_at_rights(&mut self, path: &Path) {
+        if self.stock_sqlite_opens
+            && let Some(why) = rights::why_unreadable(path)
+        {
+            self.lacks_rights = true;
+            self.stock_sqlite_opens = false;
+            self.notes.push(why);
         }
     }
 
