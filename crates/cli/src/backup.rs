@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::inspect::{DatabaseHeader, counted, lsmvbt, why_unread};
+use crate::inspect::{DatabaseHeader, counted, lsmvbt};
 use crate::partial::{Existing, IMAGE, Partial};
 use crate::regular::open_regular;
 use onewrite::DATABASE_HEADER_BYTES;
@@ -22,16 +22,16 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use serde::Serialize;
 
 use crate::progress::Progress;
-use crate::{Outcome, interrupt, rights};
+use crate::{Outcome, given, interrupt, rights};
 
 /// The text below the options of `backup --help`.
 pub const AFTER_HELP: &str = "\
-DB may be in use, in any journal mode. FILE is a stock database in journal mode delete, as DB was at one
-moment. Any tool may copy or open it. FILE gets its name when it is complete and on the device. Until then
+DB may be in use, in any journal mode. FILE is a stock database in journal mode delete, as DB was at one \
+moment. Any tool may copy or open it. FILE gets its name when it is complete and on the device. Until then \
 the work is in FILE-onewrite-partial. If this backup is killed, the next backup to FILE removes that.
 
-Writers continue meanwhile. In a mode with a log (onewrite, waldio, swal, direct, wal) the log may grow
-until the backup ends, because no checkpoint can pass it. In a rollback mode (delete, truncate, persist) a
+Writers continue meanwhile. In a mode with a log (onewrite, waldio, swal, direct, wal) the log may grow \
+until the backup ends, because no checkpoint can pass it. In a rollback mode (delete, truncate, persist) a \
 commit makes the backup begin again. After three of these it makes writers wait until it is done, and says so.
 
 A database that a killed process left is recovered first, as by any program that opens it.
@@ -102,7 +102,11 @@ struct Report {
 /// one.
 pub fn run(args: &Args) -> Outcome {
     let named = |e: String| format!("{}: {e}", args.database.display());
-    let path = fs::canonicalize(&args.database).map_err(|e| named(why_unread(&e)))?;
+    let unread = |e: io::Error| named(given::why_unread(&args.database, &e));
+    let path = fs::canonicalize(&args.database).map_err(unread)?;
+    if path.is_dir() {
+        return Err(unread(io::ErrorKind::IsADirectory.into()));
+    }
     check_source(&path).map_err(named)?;
     if fs::canonicalize(&args.file).is_ok_and(|file| file == path) {
         return Err(named("cannot be its own backup".to_owned()));
@@ -138,10 +142,11 @@ fn check_source(path: &Path) -> Result<(), String> {
     let mut head = Vec::new();
     let begin = DATABASE_HEADER_BYTES as u64;
     let read = open_regular(path).and_then(|file| file.take(begin).read_to_end(&mut head));
-    match read.map_err(|e| why_unread(&e))? {
-        0 => Err("the database is empty".to_owned()),
-        _ => lsmvbt::refusal(&head).map_or(Ok(()), Err),
+    if read.map_err(|e| given::why_unread(path, &e))? == 0 {
+        return Err(given::EMPTY.to_owned());
     }
+    let refusal = lsmvbt::refusal(&head).or_else(|| given::no_database(path, &head, "backup"));
+    refusal.map_or(Ok(()), Err)
 }
 
 fn copy(path: &Path, partial: &Partial, args: &Args) -> Result<Report, String> {
@@ -200,10 +205,22 @@ pub fn open_source(path: &Path, patience: Duration) -> rusqlite::Result<Connecti
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_URI;
     let uri = format!("file:{}?journal_mode=wal", escaped(path));
-    let source = Connection::open_with_flags_and_vfs(uri, flags, onewrite::VFS_NAME)?;
+    let source = Connection::open_with_flags_and_vfs(&uri, flags, onewrite::VFS_NAME)
+        .map_err(|e| without_uri(e, &uri))?;
     source.busy_timeout(patience)?;
     source.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     Ok(source)
+}
+
+/// The same error, without the URI, which the user has not given.
+fn without_uri(error: rusqlite::Error, uri: &str) -> rusqlite::Error {
+    let rusqlite::Error::SqliteFailure(code, Some(text)) = error else {
+        return error;
+    };
+    let text = text
+        .strip_suffix(uri)
+        .map_or(&*text, |it| it.trim_end_matches(": "));
+    rusqlite::Error::SqliteFailure(code, Some(text.to_owned()))
 }
 
 /// A path as it stands in a URI.
@@ -312,7 +329,10 @@ fn in_words(error: rusqlite::Error) -> String {
     let text = text.trim_start_matches("automatic extension loading failed: ");
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => in_use(),
-        Some(ErrorCode::DiskFull) => "no space is left on its file system".to_owned(),
+        Some(ErrorCode::DiskFull) => rights::NO_SPACE.to_owned(),
+        _ if rights::is_without_index(&error) => rights::NO_INDEX.to_owned(),
+        // The engine's own text has the way out.
+        Some(ErrorCode::CannotOpen) if text.contains("onewrite salvage") => text.to_owned(),
         Some(ErrorCode::CannotOpen) => format!(
             "{text}: \"onewrite verify\" says why; \"onewrite salvage\" reads what is there"
         ),

@@ -15,11 +15,12 @@ use onewrite_record::import::{self, Operation, Script};
 use onewrite_record::sql;
 
 use crate::directory::cannot_write;
+use crate::inspect::counted;
 use crate::{Outcome as CommandOutcome, directory};
 
 /// The text below the options of `import --help`.
 pub const AFTER_HELP: &str = "\
-sql   the statements of a file, one after the other, such as `sqlite3 app.db .dump` prints
+sql   the statements of a file, one after the other, such as `sqlite3 app.db .dump` prints \
 json  [{\"op\": \"query\", \"sql\": ...}, {\"op\": \"break\", \"delta\": MS}, ...], or an object with such a list as \
 \"benchmark\" and the statements that make the database as \"init\", as PocketData publishes
 
@@ -78,7 +79,8 @@ pub fn run(args: &Args) -> CommandOutcome {
     let out = Out::create(&args.output)?;
     let count =
         write(args, source, out).inspect_err(|_| directory::remove_half_written(&args.output))?;
-    eprintln!("onewrite: {}: {count} statements", args.output.display());
+    let statements = counted(count, "statement");
+    eprintln!("onewrite: {}: {statements}", args.output.display());
     Ok(ExitCode::SUCCESS)
 }
 

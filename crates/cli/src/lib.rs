@@ -14,6 +14,7 @@ pub mod doctor;
 pub mod exporter;
 pub mod forward;
 pub mod ftl;
+mod given;
 pub mod html;
 pub mod import;
 pub mod inspect;

@@ -116,3 +116,39 @@ fn main() -> ExitCode {
     };
     exit("onewrite", outcome)
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Cli;
+
+    /// The widest that clap makes a line.
+    const WIDTH: usize = 100;
+
+    /// clap breaks a line that is too long, and keeps the breaks that are there: words would be left alone
+    /// between the two.
+    #[test]
+    fn no_help_has_a_word_alone_on_a_line() {
+        let mut commands = vec![Cli::command()];
+        while let Some(command) = commands.pop() {
+            commands.extend(command.get_subcommands().cloned());
+            let help = command.get_after_long_help().or(command.get_after_help());
+            let help = help.map_or_else(String::new, ToString::to_string);
+            let name = command.get_name();
+            let mut before = "";
+            for line in help.lines() {
+                let is_prose = |line: &str| !line.is_empty() && !line.starts_with(' ');
+                let is_broken = is_prose(before) && is_prose(line) && !before.ends_with(':');
+                assert!(
+                    !is_broken,
+                    "{name}: a break in a paragraph:\n{before}\n{line}"
+                );
+                let is_example = line.starts_with("  onewrite ");
+                let is_long = is_example && line.chars().count() > WIDTH;
+                assert!(!is_long, "{name}: {WIDTH} characters at most:\n{line}");
+                before = line;
+            }
+        }
+    }
+}

@@ -212,9 +212,13 @@ fn companion_of(target: &Path) -> Option<PathBuf> {
 fn why_not(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::NotFound => "there is no such directory".to_owned(),
-        ErrorKind::PermissionDenied => "no permission".to_owned(),
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "no space is left there".to_owned(),
-        ErrorKind::ReadOnlyFilesystem => "its file system is mounted read-only".to_owned(),
+        ErrorKind::PermissionDenied => "no permission: choose another directory".to_owned(),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            "no space is left there: make room, or choose another directory".to_owned()
+        }
+        ErrorKind::ReadOnlyFilesystem => {
+            "its file system is mounted read-only: choose another directory".to_owned()
+        }
         _ => error.to_string(),
     }
 }

@@ -1,5 +1,5 @@
-//! The rights of this process to a database, checked before SQLite opens it. SQLite's result codes do not
-//! tell a missing permission from a failing device.
+//! The rights of this process to a database, checked before SQLite opens it, and its file system's space.
+//! SQLite's result codes do not tell a missing permission from a failing device.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -10,6 +10,22 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 
 use crate::inspect::DatabaseHeader;
+
+/// The way out of a full file system.
+pub const FREE_SOME: &str = "free some, and run this again";
+/// No space is left for what SQLite writes.
+pub const NO_SPACE: &str =
+    "no space is left on its file system: free some, and run this again. Nothing is lost";
+/// No space is left for the wal-index.
+pub const NO_INDEX: &str = "SQLite could not make its wal-index (-shm), mostly for lack of space: free some, and run \
+                            this again. Nothing is lost";
+
+/// Whether SQLite could not make its wal-index. It does not tell a full file system from a failing device
+/// here.
+pub fn is_without_index(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error().map(|e| e.extended_code);
+    code == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE)
+}
 
 /// Checks whether this process may recover a database. That writes the database and its log, and
 /// makes and removes files next to it.
@@ -30,17 +46,20 @@ pub fn check_recovery(database: &Path) -> Result<(), String> {
 }
 
 /// Why SQLite cannot read a closed database in WAL mode, or in a mode of onewrite; `None` if nothing is seen to
-/// be in the way. It reads with a wal-index, which the last program to close the database removes.
+/// be in the way. It reads with a wal-index and a log, which the last program to close the database removes.
 pub fn why_unreadable(database: &Path) -> Option<String> {
     let header = DatabaseHeader::read(database)?;
-    let index = companion(database, "-shm");
-    if (header.write_version != 2 && header.guard.is_none()) || index.exists() {
-        return None;
-    }
+    let files = match (header.guard, header.write_version) {
+        (Some(_), _) => &["-shm"][..],
+        (None, 2) => &["-shm", "-wal"],
+        _ => return None,
+    };
+    let mut files = files.iter().map(|suffix| companion(database, suffix));
+    let missing = files.find(|file| !file.exists())?;
     let directory = database.parent().unwrap_or(Path::new("/"));
     let access = Access::WRITE_OK | Access::EXEC_OK;
     let reason = why_not(directory, access, "make files in")?;
-    let (name, index) = (database.display(), index.display());
+    let (name, missing) = (database.display(), missing.display());
     // Without locks nothing recovers a log.
     let has_log = header.guard.is_some()
         || fs::metadata(companion(database, "-wal")).is_ok_and(|log| log.len() > 0);
@@ -51,7 +70,7 @@ pub fn why_unreadable(database: &Path) -> Option<String> {
         }
     };
     Some(format!(
-        "{index}: SQLite reads this database with that file, and cannot make it. {}: {reason}. \
+        "{missing}: SQLite reads this database with that file, and cannot make it. {}: {reason}. \
          \"onewrite salvage {name} -o COPY\" does without{or}",
         directory.display()
     ))

@@ -4,18 +4,21 @@
 //! database keeps its own.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
+use crate::inspect::lsmvbt;
+use crate::regular::open_regular;
 use crate::{Outcome, preload, rights, run};
 
 /// The text below the options of `shell --help`.
 pub const AFTER_HELP: &str = "\
-Does everything that the sqlite3 shell does: an interactive prompt, and SQL
-and dot-commands as arguments or from standard input. The shell's own options
+Does everything that the sqlite3 shell does: an interactive prompt, and SQL \
+and dot-commands as arguments or from standard input. The shell's own options \
 follow DB. The exit code is the shell's. The database keeps its journal mode.
 
-Without this command, sqlite3 says \"file is not a database\" while another
-process uses the database in a mode of onewrite. `sqlite3 DB .dump` then writes
+Without this command, sqlite3 says \"file is not a database\" while another \
+process uses the database in a mode of onewrite. `sqlite3 DB .dump` then writes \
 that into the dump and exits with 0.
 
 Examples:
@@ -49,6 +52,9 @@ pub struct Args {
 /// # Errors
 /// There is no shell, or preloading cannot reach it.
 pub fn run(args: &Args) -> Outcome {
+    if let Some(refusal) = lsmvbt::refusal(&head_of(&args.database)) {
+        return Err(format!("{}: {refusal}", args.database.display()));
+    }
     let Some(program) = preload::find(&args.sqlite3) else {
         return Err(format!(
             "there is no {}: install it (Debian, Ubuntu: apt install sqlite3; Fedora: dnf install sqlite; Alpine: \
@@ -79,4 +85,13 @@ pub fn run(args: &Args) -> Outcome {
         return Err("the shell ran without onewrite".to_owned());
     }
     Ok(preload::exit_code(status))
+}
+
+/// The first bytes of a file, as far as it can be read: the shell says what is wrong.
+fn head_of(database: &Path) -> Vec<u8> {
+    let mut head = Vec::new();
+    if let Ok(file) = open_regular(database) {
+        let _ = file.take(lsmvbt::HEAD_BYTES).read_to_end(&mut head);
+    }
+    head
 }

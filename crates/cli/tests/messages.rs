@@ -94,6 +94,160 @@ fn a_database_that_is_not_there_is_named() {
     assert!(!trace.exists());
 }
 
+/// The command, a file that it cannot use, its exit code, and the parts of its message.
+type Wrong<'a> = (&'a [&'a str], i32, &'a [&'a str]);
+
+#[test]
+fn a_file_of_another_kind_is_answered_with_the_kind_and_the_way_out() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = |name: &str, content: &[u8]| {
+        let file = directory.path().join(name);
+        fs::write(&file, content).expect("a file");
+        path(&file).to_owned()
+    };
+    let (words, empty) = (
+        file("notes.txt", b"hello, this is a text"),
+        file("empty.db", b""),
+    );
+    let (owner, index) = (file("app.db", b""), file("app.db-shm", &[1; 32768]));
+    let at = |name: &str| path(&directory.path().join(name)).to_owned();
+    let (copy, none, place) = (at("copy.db"), at("none"), path(directory.path()));
+    let text = "it begins with \"hello, this is a\"";
+    let wrong: &[Wrong] = &[
+        (
+            &["backup", &words, &copy],
+            1,
+            &[&words, text, "Give a database"],
+        ),
+        (
+            &["backup", &empty, &copy],
+            1,
+            &[&empty, "0 bytes", "restore a backup"],
+        ),
+        (
+            &["backup", place, &copy],
+            1,
+            &[place, "a directory", "give a database"],
+        ),
+        (
+            &["backup", &index, &copy],
+            1,
+            &[&index, "onewrite backup ", &owner],
+        ),
+        (&["detach", &words], 1, &[&words, text, "Give a database"]),
+        (
+            &["detach", &empty],
+            1,
+            &[&empty, "0 bytes", "restore a backup"],
+        ),
+        (
+            &["detach", &index],
+            1,
+            &[&index, "onewrite detach ", &owner],
+        ),
+        (
+            &["salvage", &words, "-o", &copy],
+            2,
+            &[&words, "Give a database or its log"],
+        ),
+        (
+            &["salvage", &index, "-o", &copy],
+            2,
+            &[&index, &format!("Give {owner}")],
+        ),
+        (
+            &["salvage", &empty, "-o", &copy],
+            2,
+            &[&empty, "nothing to salvage"],
+        ),
+        (
+            &["salvage", place, "-o", &copy],
+            2,
+            &[place, "a directory", "give a database"],
+        ),
+        (&["status", &words], 1, &[&words, text, "Give one of these"]),
+        (
+            &["scan", &none],
+            1,
+            &[&none, "no such file", "give a directory"],
+        ),
+        (
+            &["replay", &words],
+            1,
+            &[
+                &words,
+                "not a trace",
+                "onewrite record -o",
+                "onewrite import",
+            ],
+        ),
+        (
+            &["replay", &empty],
+            1,
+            &[&empty, "not a trace", "onewrite record -o"],
+        ),
+    ];
+    for (args, code, parts) in wrong {
+        assert_says(&onewrite(args[0], &args[1..]), *code, parts);
+    }
+    for args in [
+        &["backup", "file:app.db", &copy][..],
+        &["detach", "file:app.db"],
+    ] {
+        let output = onewrite(args[0], &args[1..]);
+        assert_says(
+            &output,
+            1,
+            &["file:app.db", "no such file", "give the path"],
+        );
+    }
+    // These report what they found.
+    for (command, file, way_out) in [
+        ("inspect", &words, "Give one of these"),
+        ("verify", &index, &format!("Give {owner}")),
+    ] {
+        let output = onewrite(command, &[file]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text_of(&output).contains(way_out), "{}", text_of(&output));
+    }
+}
+
+fn text_of(output: &Output) -> String {
+    text(&output.stdout)
+}
+
+#[test]
+fn a_flash_device_that_is_none_is_answered_with_the_way_to_one() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| path(&directory.path().join(name)).to_owned();
+    let (none, words, device) = (at("none"), at("notes.txt"), at("a.device"));
+    let below_none = at("none/a.device");
+    fs::write(&words, "hello").expect("a file");
+    let create = "onewrite ftl create";
+    for command in ["inspect", "cut"] {
+        let output = onewrite("ftl", &[command, &none]);
+        assert_says(&output, 1, &[&none, "no such file", create]);
+        let output = onewrite("ftl", &[command, &words]);
+        assert_says(&output, 1, &[&words, "is no saved flash device", create]);
+    }
+    let output = onewrite("ftl", &["replay", &none, &words]);
+    assert_says(&output, 1, &[&none, "no such file", create]);
+    let output = onewrite("ftl", &["create", &words]);
+    assert_says(&output, 1, &[&words, "exists already", "another name"]);
+    let output = onewrite("ftl", &["create", &below_none]);
+    assert_says(&output, 1, &[&none, "no such directory", "another file"]);
+    assert!(onewrite("ftl", &["create", &device]).status.success());
+    let output = onewrite("ftl", &["mount", &device]);
+    assert_says(&output, 2, &["<DIRECTORY>", "--block"]);
+    if !is_root() {
+        return;
+    }
+    let output = onewrite("ftl", &["mount", &none, path(directory.path())]);
+    assert_says(&output, 1, &[&none, "no such file", create]);
+    let output = onewrite("ftl", &["mount", &device, &none]);
+    assert_says(&output, 1, &[&none, "no such directory", "make it"]);
+}
+
 #[test]
 fn a_directory_is_called_that_and_what_is_expected_is_said() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -189,9 +343,25 @@ fn without_root_or_permission_that_is_what_is_missing() {
     assert_says(
         &nobody(&["doctor", place]),
         1,
-        &[place, "no permission to create a file"],
+        &[place, "no permission to create a file", "another directory"],
     );
     let copy = directory.path().join("copy.db");
+    let readable = directory.path().join("readable.db");
+    let stock = Connection::open(&readable).expect("a database");
+    stock.execute_batch("CREATE TABLE t(a)").expect("a table");
+    stock.close().expect("it closes");
+    for args in [
+        vec!["backup", path(&readable), path(&copy)],
+        vec!["salvage", path(&readable), "-o", path(&copy)],
+    ] {
+        let output = nobody(&args);
+        let code = if args[0] == "backup" { 1 } else { 2 };
+        assert_says(
+            &output,
+            code,
+            &[path(&copy), "no permission", "another directory"],
+        );
+    }
     for args in [
         vec!["inspect", path(&secret)],
         vec!["status", path(&secret)],

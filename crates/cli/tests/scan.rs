@@ -17,6 +17,7 @@ use common::{can_make, onewrite, path, text};
 use onewrite_common::files::{COMPANIONS, companion};
 use onewrite_iotrace::scratch::{FileSystem, LoopDevice, Mounted, private_mounts};
 use programs::Program;
+use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
 
 fn scan(args: &[&str]) -> Value {
@@ -368,6 +369,35 @@ fn a_missing_directory_is_named() {
     let output = onewrite("scan", &["/no/such/directory"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("/no/such/directory"));
+}
+
+#[test]
+fn a_closed_database_is_listed_with_the_mode_that_it_remembers() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = directory.path().canonicalize().expect("a path");
+    onewrite::register().expect("the VFS");
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+    let modes = ["onewrite", "waldio", "swal", "direct"];
+    for mode in modes {
+        let file = place.join(mode);
+        let ours = Connection::open_with_flags_and_vfs(&file, flags, onewrite::VFS_NAME);
+        let ours = ours.expect("a database");
+        let sql = format!("PRAGMA journal_mode={mode}; CREATE TABLE t(x)");
+        ours.execute_batch(&sql).expect(&sql);
+        ours.close().expect("it closes");
+    }
+    let document = scan(&[path(&place)]);
+    for mode in modes {
+        assert_eq!(entry(&document, &place.join(mode))["journal_mode"], mode);
+    }
+    // Stock SQLite writes its own log.
+    let file = place.join("onewrite");
+    let stock = Connection::open_with_flags_and_vfs(&file, flags, "unix").expect("a database");
+    stock
+        .execute_batch("INSERT INTO t VALUES(1)")
+        .expect("a row");
+    let document = scan(&[path(&place)]);
+    assert_eq!(entry(&document, &file)["journal_mode"], "wal");
 }
 
 #[test]

@@ -272,40 +272,58 @@ static const char *glueCannotSwitch(sqlite3 *db, int iDb){
   return 0;
 }
 
-/* Turns the empty stock database iDb into one of another engine. Other connections that still take
-** it for an empty stock database find a file that is not theirs. */
+/* Whether the file is a database of the engine already. Another connection has made it since this one has
+** opened the empty file. Any other content is an error. */
+static int glueIsMade(Pager *pPager, int iEngine, int *pisMade, char **pzErr){
+  u8 aMagic[16];
+  i64 nFile = 0;
+  int rc = glueReadMagic(sqlite3PagerFile(pPager), aMagic, &nFile);
+  *pisMade = 0;
+  if( rc!=SQLITE_OK || glueNothingThere(aMagic, nFile) ) return rc;
+  *pisMade = lsmvbt_engine_of_file(aMagic)==iEngine;
+  if( *pisMade ) return SQLITE_OK;
+  *pzErr = sqlite3_mprintf("the database is not empty: VACUUM INTO 'file:NAME?engine=%s' converts it",
+                           lsmvbt_engine_name(iEngine));
+  return SQLITE_ERROR;
+}
+
+/* Writes the first header. */
+static int glueMake(sqlite3 *db, Btree *p){
+  u32 iFormat = 0;
+  int rc = sqlite3BtreeBeginTrans(p, 1, 0);
+  if( rc!=SQLITE_OK ) return rc;
+  /* Another connection may have made the database while this one waited. Then it has an encoding. */
+  sqlite3BtreeGetMeta(p, BTREE_FILE_FORMAT, &iFormat);
+  if( iFormat==0 ) rc = sqlite3BtreeUpdateMeta(p, BTREE_FILE_FORMAT, 4);
+  if( rc==SQLITE_OK && iFormat==0 ) rc = sqlite3BtreeUpdateMeta(p, BTREE_TEXT_ENCODING, ENC(db));
+  return rc==SQLITE_OK ? sqlite3BtreeCommit(p) : rc;
+}
+
+/* Turns the empty stock database iDb into one of another engine, or takes one that another connection
+** has made of it. Other connections that still take it for an empty stock database find a file that is
+** not theirs. */
 static int glueSwitch(sqlite3 *db, int iDb, int iEngine, char **pzErr){
   Btree *pOld = db->aDb[iDb].pBt;
   Pager *pPager = pOld->pBt->pPager;
   Btree *pNew = 0;
   Schema *pSchema = 0;
-  i64 nFile = 0;
-  u32 iFormat = 0;
-  u8 aMagic[16];
+  int isMade = 0;
   const char *zWhy = glueCannotSwitch(db, iDb);
   int rc;
   if( zWhy ){
     *pzErr = sqlite3_mprintf("%s", zWhy);
     return SQLITE_ERROR;
   }
-  rc = glueReadMagic(sqlite3PagerFile(pPager), aMagic, &nFile);
-  if( rc==SQLITE_OK && !glueNothingThere(aMagic, nFile) ){
-    *pzErr = sqlite3_mprintf("the database is not empty: VACUUM INTO 'file:NAME?engine=%s' converts it",
-                             lsmvbt_engine_name(iEngine));
-    rc = SQLITE_ERROR;
-  }
+  rc = glueIsMade(pPager, iEngine, &isMade, pzErr);
   if( rc==SQLITE_OK ){
     rc = glueOpen(iEngine, sqlite3PagerVfs(pPager), sqlite3PagerFilename(pPager, 0), db, &pNew, 0,
                   (int)(db->openFlags & ~SQLITE_OPEN_SHAREDCACHE) | SQLITE_OPEN_MAIN_DB);
   }
-  if( rc==SQLITE_OK ) rc = sqlite3BtreeBeginTrans(pNew, 1, 0);
-  if( rc==SQLITE_OK ){
-    /* Another connection may have made the database while this one waited. Then it has an encoding. */
-    sqlite3BtreeGetMeta(pNew, BTREE_FILE_FORMAT, &iFormat);
-    if( iFormat==0 ) rc = sqlite3BtreeUpdateMeta(pNew, BTREE_FILE_FORMAT, 4);
-    if( rc==SQLITE_OK && iFormat==0 ) rc = sqlite3BtreeUpdateMeta(pNew, BTREE_TEXT_ENCODING, ENC(db));
+  if( rc==SQLITE_OK && !isMade ){
+    rc = glueMake(db, pNew);
+    /* The connection that had the lock may have made it. */
+    if( rc==SQLITE_BUSY && glueIsMade(pPager, iEngine, &isMade, pzErr)==SQLITE_OK && isMade ) rc = SQLITE_OK;
   }
-  if( rc==SQLITE_OK ) rc = sqlite3BtreeCommit(pNew);
   if( rc==SQLITE_OK ){
     pSchema = sqlite3SchemaGet(db, pNew);
     if( pSchema==0 ) rc = SQLITE_NOMEM_BKPT;

@@ -47,7 +47,9 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Io(error) => error.fmt(f),
-            Error::NotATrace => f.write_str("this is not a trace of onewrite record"),
+            Error::NotATrace => f.write_str(
+                "this is not a trace: \"onewrite record -o FILE -- PROGRAM\" makes one, and \"onewrite import\" of SQL",
+            ),
             Error::Newer(version) => write!(
                 f,
                 "the trace has format version {version}, and this onewrite reads up to {VERSION}: \

@@ -111,7 +111,7 @@ with their range; the JSON has for each run those just before and just after it.
   channels, ways, page-size, pages-per-block
   time=real|none               whether it takes the flash's time; counts are the same [real]
 
-Modes (or durable, for all that a crash leaves intact): delete, truncate, persist, memory, wal and off are SQLite's own and run through its own VFS.
+Modes (or durable, for all that a crash leaves intact): delete, truncate, persist, memory, wal and off are SQLite's own and run through its own VFS. \
 A mode can be varied: waldio:layout=page8k,sync=normal,group_synch=4/2
   layout       embedded, sector, page4k, page8k, gathered
   sync         full, persistent, normal, auto

@@ -22,25 +22,25 @@ use onewrite::storage::{Access, Create, DirectIo, LockByte, LockKind, LogFile};
 use onewrite::{DATABASE_HEADER_BYTES, DiscardError};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use crate::inspect::{DatabaseHeader, counted, log_of, lsmvbt, users, why_unread};
-use crate::{Outcome, rights};
+use crate::inspect::{DatabaseHeader, counted, log_of, lsmvbt, users};
+use crate::{Outcome, given, rights};
 use report::{Done, GivenUp, Recovered, Report};
 
 /// Explains the steps below the options of `detach --help`.
 pub const AFTER_HELP: &str = "\
-A database in a journal mode of onewrite is a stock database again as soon as its last connection is
-closed. After a crash, or where the last connection could not do this, it stays guarded. Its newest
-transactions are then in the log next to it (DB-onewrite), and stock SQLite says \"file is not a database\".
+A database in a journal mode of onewrite is a stock database again as soon as its last connection is \
+closed. After a crash, or where the last connection could not do this, it stays guarded. Its newest \
+transactions are then in the log next to it (DB-onewrite), and stock SQLite says \"file is not a database\". \
 Any program that uses onewrite recovers it by opening it. This command does so, and closes it again.
 
-Afterwards DB is a stock database in SQLite's WAL mode. DB-onewrite is removed, and with it the journal
-mode, so that any program may use the file and any tool may copy it alone. Stock SQLite checks the result
+Afterwards DB is a stock database in SQLite's WAL mode. DB-onewrite is removed, and with it the journal \
+mode, so that any program may use the file and any tool may copy it alone. Stock SQLite checks the result \
 (PRAGMA integrity_check). To use onewrite again, set PRAGMA journal_mode=onewrite again.
 
---discard is for a database whose log is missing, damaged, or that of another database. Transactions that
-are only in that log are not in the database afterwards: at least everything since the last checkpoint. If
-a checkpoint was interrupted, the database may be damaged without the log; the final check shows that. The
-log is kept as DB-onewrite-orphan-ID. A log that can be recovered is recovered, with or without --discard.
+--discard is for a database whose log is missing, damaged, or that of another database. Transactions that \
+are only in that log are not in the database afterwards: at least everything since the last checkpoint. If \
+a checkpoint was interrupted, the database may be damaged without the log; the final check shows that. The \
+log is kept as DB-onewrite-orphan-ID. A log that can be recovered is recovered, with or without --discard. \
 First look at the files with `onewrite verify DB`, and save them with `onewrite salvage DB -o OUT`.
 
 Nothing is done while another process has the database open.
@@ -72,9 +72,10 @@ pub struct Args {
 /// The database is in use, or cannot become a stock one without giving something up.
 pub fn run(args: &Args) -> Outcome {
     let named = |e: String| format!("{}: {e}", args.database.display());
-    let path = fs::canonicalize(&args.database).map_err(|e| named(why_unread(&e)))?;
+    let unread = |e: io::Error| named(given::why_unread(&args.database, &e));
+    let path = fs::canonicalize(&args.database).map_err(unread)?;
     if path.is_dir() {
-        return Err(named(why_unread(&io::ErrorKind::IsADirectory.into())));
+        return Err(unread(io::ErrorKind::IsADirectory.into()));
     }
     let state = state_of(&path).map_err(named)?;
     let writes = match &state {
@@ -161,13 +162,13 @@ enum State {
 fn state_of(path: &Path) -> Result<State, String> {
     let head = head_of::<DATABASE_HEADER_BYTES>(path)
         .and_then(|head| head.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound)))
-        .map_err(|e| why_unread(&e))?;
+        .map_err(|e| given::why_unread(path, &e))?;
     let header = match DatabaseHeader::parse(&head) {
         Some(header) => header,
-        None if head.is_empty() => return Err("the database is empty".to_owned()),
         None => {
             let refusal = lsmvbt::refusal(&head);
-            return Err(refusal.unwrap_or("this is not a database of SQLite".to_owned()));
+            let refusal = refusal.or_else(|| given::no_database(path, &head, "detach"));
+            return Err(refusal.unwrap_or_else(|| given::EMPTY.to_owned()));
         }
     };
     let log_path = log_of(path);
@@ -261,25 +262,10 @@ fn open(path: &Path, vfs: &str) -> Result<Connection, String> {
 fn in_words(error: rusqlite::Error) -> String {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => in_use(),
-        Some(ErrorCode::DiskFull) => {
-            format!("no space is left on its file system: {FREE_SOME}. Nothing is lost")
-        }
-        _ if is_without_index(&error) => {
-            format!(
-                "SQLite could not make its wal-index (-shm), mostly for lack of space: {FREE_SOME}. Nothing is lost"
-            )
-        }
+        Some(ErrorCode::DiskFull) => rights::NO_SPACE.to_owned(),
+        _ if rights::is_without_index(&error) => rights::NO_INDEX.to_owned(),
         _ => error.to_string(),
     }
-}
-
-/// The way out of a full file system.
-const FREE_SOME: &str = "free some, and run this again";
-
-/// SQLite does not tell a full file system from a failing device here.
-fn is_without_index(error: &rusqlite::Error) -> bool {
-    let code = error.sqlite_error().map(|e| e.extended_code);
-    code == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE)
 }
 
 /// Refuses a full file system before SQLite opens the database: an open without room for the
@@ -301,8 +287,9 @@ fn check_room(path: &Path) -> Result<(), String> {
     let room = blocks.saturating_mul(space.f_frsize);
     match room < needed {
         true => Err(format!(
-            "{}: {room} bytes are left on its file system, and {needed} are needed: {FREE_SOME}. Nothing was changed",
-            path.display()
+            "{}: {room} bytes are left on its file system, and {needed} are needed: {}. Nothing was changed",
+            path.display(),
+            rights::FREE_SOME
         )),
         false => Ok(()),
     }
@@ -320,8 +307,9 @@ fn in_use() -> String {
 
 /// Lets SQLite recover the log into the database, and leave the mode.
 fn recover(path: &Path) -> Result<Recovered, String> {
-    // Without this check, a checkpoint would be made while others use the log.
-    if is_log_in_use(&log_of(path))? {
+    // Without this check, a checkpoint would be made while others use the log. In the mode direct that is
+    // SQLite's own.
+    if is_log_in_use(&log_of(path))? || users::has_users(path).map_err(|e| e.to_string())? {
         return Err(in_use());
     }
     let published = users::published(path);
@@ -454,9 +442,9 @@ mod tests {
             rusqlite::ffi::SQLITE_FULL,
             rusqlite::ffi::SQLITE_IOERR_SHMSIZE,
         ] {
-            assert!(of(code).contains(FREE_SOME), "{code}: {}", of(code));
+            assert!(of(code).contains(rights::FREE_SOME), "{code}: {}", of(code));
         }
         let bad = of(rusqlite::ffi::SQLITE_IOERR_WRITE);
-        assert!(!bad.contains(FREE_SOME), "{bad}");
+        assert!(!bad.contains(rights::FREE_SOME), "{bad}");
     }
 }

@@ -27,7 +27,7 @@ use trial::Rates;
 
 /// Examples below the options of `doctor --help`.
 pub const AFTER_HELP: &str = "\
-DIR is where the database is or will be. The command makes a temporary directory of some 20 MiB
+DIR is where the database is or will be. The command makes a temporary directory of some 20 MiB \
 in it, measures four patterns of writing for a few seconds, and removes that directory.
 
 Examples:
@@ -128,10 +128,10 @@ fn explain(dir: &Path, error: &StorageError) -> String {
         }
         ErrorKind::PermissionDenied => format!(
             "no permission to create a file in {name}: SQLite needs one for the log, and doctor \
-             for its measurements"
+             for its measurements. Run it as the user of the database, or give another directory"
         ),
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            format!("{name} has no space left: nothing can be measured there")
+            format!("{name} has no space left, so nothing can be measured there: make room first")
         }
         // The directory exists: the missing file is the one to be made (/proc, /sys).
         ErrorKind::NotFound => format!("{name} takes no files: a database cannot be there"),

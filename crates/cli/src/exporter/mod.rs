@@ -19,14 +19,14 @@ use config::Config;
 
 /// Explains the words below the options of `exporter --help`.
 pub const AFTER_HELP: &str = "\
-The text is at http://127.0.0.1:9871/metrics. Nothing is changed or locked. Each request looks at
+The text is at http://127.0.0.1:9871/metrics. Nothing is changed or locked. Each request looks at \
 the files again. A pattern (*, ?, [...]) is looked up at each request, too, so new databases appear.
 
 The configuration is a TOML file. Options add to its databases, and replace its address:
   listen = \"127.0.0.1:9871\"
   databases = [\"/srv/app/*.db\", \"/var/lib/shop/shop.db\"]
 
-SIGTERM ends it, with exit code 0. There is no encryption and no password: an address that other
+SIGTERM ends it, with exit code 0. There is no encryption and no password: an address that other \
 machines reach needs --allow-remote.
 
 Examples:

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use onewrite_common::files::open_named;
 use onewrite_flash::ftl::saved::{load, save};
 use onewrite_flash::ftl::{Config, CopiesGo, FlushWrites, Ftl, FtlError, MapGoes, Recovery};
 use onewrite_flash::nand::saved::MAX_BYTES;
@@ -18,7 +19,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::choices::Choices;
-use crate::{Outcome, interrupt, say};
+use crate::{Outcome, directory, interrupt, say};
 
 /// A number between bounds.
 pub fn within(value: &str, least: u32, most: u32) -> Result<u32, String> {
@@ -242,7 +243,10 @@ impl Shape {
 /// `onewrite ftl create`.
 pub fn create(args: &CreateArgs) -> Outcome {
     if args.file.exists() {
-        return Err(format!("{} exists already", args.file.display()));
+        return Err(format!(
+            "{} exists already: give another name, or remove it first",
+            args.file.display()
+        ));
     }
     let (mut nand, config) = args.shape.make()?;
     let bytes = nand.geometry().bytes();
@@ -257,6 +261,8 @@ pub fn create(args: &CreateArgs) -> Outcome {
     if args.full > 0 {
         nand = use_up(nand, config, args).map_err(|error| error.to_string())?;
     }
+    let directory = args.file.parent().filter(|it| !it.as_os_str().is_empty());
+    directory::check(directory.unwrap_or(Path::new(".")), "give another file")?;
     save(&args.file, &nand, &config).map_err(|error| error.to_string())?;
     let bytes = u64::from(config.logical_pages) * u64::from(nand.geometry().page_bytes);
     println!(
@@ -287,16 +293,20 @@ pub struct Held(#[expect(dead_code, reason = "the lock ends with the descriptor"
 /// Opens a device from its file.
 pub fn open(file: &Path) -> Result<(Ftl, Recovery, Held), String> {
     let held = hold(file)?;
-    let (nand, config) = load(file).map_err(|error| error.to_string())?;
+    let (nand, config) =
+        load(file).map_err(|error| format!("{error}: \"onewrite ftl create FILE\" makes one"))?;
     let (ftl, recovery) =
         Ftl::open(nand, config).map_err(|error| format!("{}: {error}", file.display()))?;
     Ok((ftl, recovery, held))
 }
 
+/// The file that these commands take.
+const EXPECTED: &str = "a device; \"onewrite ftl create FILE\" makes one";
+
 fn hold(file: &Path) -> Result<Held, String> {
     let failed = |error: std::io::Error| format!("cannot open {}: {error}", file.display());
     loop {
-        let held = File::open(file).map_err(failed)?;
+        let held = open_named(file, EXPECTED)?;
         match flock(&held, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {

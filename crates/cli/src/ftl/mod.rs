@@ -19,8 +19,8 @@ A device is a file that holds the NAND page by page. Every command opens it as a
 
 Examples:
   onewrite ftl create my.device --mib 256
-  onewrite ftl mount my.device /mnt/x              # transactional files: PRAGMA journal_mode=xftl works there (root)
-  onewrite ftl mount my.device --block             # a block device: mkfs.ext4, mount, stock SQLite (root)
+  onewrite ftl mount my.device /mnt/x    # transactional files, for PRAGMA journal_mode=xftl (root)
+  onewrite ftl mount my.device --block   # a block device, for mkfs.ext4 and stock SQLite (root)
   onewrite ftl mount my.device /mnt/x --cut-after 5000
   onewrite ftl inspect my.device --plot wear.svg
   onewrite trace --for 60 --events t.json /dev/sda1 && onewrite ftl replay my.device t.json";

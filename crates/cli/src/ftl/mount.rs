@@ -19,6 +19,10 @@ use crate::{Outcome, interrupt, say};
 
 /// The options of `onewrite ftl mount`.
 #[derive(clap::Args, Debug)]
+#[command(
+    override_usage = "onewrite ftl mount [OPTIONS] <FILE> <DIRECTORY>\n       \
+                            onewrite ftl mount [OPTIONS] --block <FILE>"
+)]
 pub struct Args {
     /// The device's file; it is written back at the end
     file: PathBuf,
@@ -66,7 +70,13 @@ impl Args {
 /// Runs the command.
 pub fn run(args: &Args) -> Outcome {
     if !rustix::process::geteuid().is_root() {
-        return Err("mounting a device needs root".to_owned());
+        return Err("mounting a device needs root: run it with sudo".to_owned());
+    }
+    if let Some(directory) = args.directory.as_ref().filter(|it| !it.is_dir()) {
+        let name = directory.display();
+        return Err(format!(
+            "{name}: there is no such directory: make it, or give another"
+        ));
     }
     interrupt::install()?;
     let (mut ftl, recovery, held) = device::open(&args.file)?;

@@ -3,7 +3,6 @@
 pub use onewrite_common::files::companion;
 use std::fs;
 use std::io::{self, Read};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -23,6 +22,7 @@ use super::listing::Listing;
 use super::report::{self, Database, Frames, Header, Kind, Log, Report, hex};
 use super::users::Published;
 use super::{advice, lsmvbt, users};
+use crate::given;
 use crate::regular::open_regular;
 
 /// A database in use may become guarded, or its log start again, between two looks. A problem is
@@ -42,11 +42,7 @@ pub enum Wanted {
 /// Looks at a file.
 pub fn at(file: &Path, wanted: Wanted) -> io::Result<Report> {
     let named = |e: io::Error| {
-        let mut why = super::why_unread(&e);
-        if e.kind() == io::ErrorKind::NotFound && file.as_os_str().as_bytes().starts_with(b"file:")
-        {
-            why.push_str(". A URI is for SQLite: give the path in it");
-        }
+        let why = given::why_unread(file, &e);
         io::Error::new(e.kind(), format!("{}: {why}", file.display()))
     };
     let path = fs::canonicalize(file).map_err(named)?;
@@ -89,8 +85,9 @@ fn look(file: &Path, path: &Path, wanted: Wanted) -> io::Result<Report> {
         Kind::Empty => empty(&mut report, path, wanted)?,
         Kind::Unknown => {
             let what = format!(
-                "neither an onewrite log, nor a log of SQLite, nor a database: it begins with {}",
-                beginning(&head[..head.len().min(16)])
+                "neither an onewrite log, nor a log of SQLite, nor a database: it begins with {}. Give {}",
+                given::beginning(&head),
+                given::owner(path).map_or("one of these".to_owned(), |it| it.display().to_string())
             );
             report.problem(path, Some(0), what);
         }
@@ -124,15 +121,6 @@ fn kind_of(path: &Path, head: &[u8]) -> Kind {
         Kind::Wal
     } else {
         Kind::Unknown
-    }
-}
-
-/// Bytes as a text where they are one, else as hexadecimal digits.
-fn beginning(bytes: &[u8]) -> String {
-    let is_text = |byte: &u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
-    match std::str::from_utf8(bytes) {
-        Ok(text) if bytes.iter().all(is_text) => format!("{text:?}"),
-        _ => hex(bytes),
     }
 }
 

@@ -3,6 +3,8 @@
 
 /// Such a file begins with this, the digit of its format, and a zero byte.
 const BEGIN: &[u8] = b"LSMVBT format ";
+/// Bytes that show what it is.
+pub const HEAD_BYTES: u64 = 16;
 
 /// What a file is that begins with `head`, and the program for it; `None` if it is not one of
 /// LS-MVBT.

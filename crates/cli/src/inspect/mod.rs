@@ -20,8 +20,6 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use onewrite_common::files;
-
 use crate::Outcome;
 pub use header::DatabaseHeader;
 use look::Wanted;
@@ -31,11 +29,11 @@ pub use report::counted;
 
 /// Explains the words below the options of `inspect --help`.
 pub const AFTER_HELP: &str = "\
-FILE may be a -onewrite log, a log of SQLite's own (-wal), or a database. For a database, its header and
+FILE may be a -onewrite log, a log of SQLite's own (-wal), or a database. For a database, its header and \
 the logs next to it are shown. Nothing is changed, and the database may be in use meanwhile.
 
-A frame is valid if it has the salts of the log's header and its checksum follows from the frame
-before it. Recovery takes these frames, up to the last one that ends a transaction.
+A frame is valid if it has the salts of the log's header and its checksum follows from the frame \
+before it. Recovery takes these frames, up to the last one that ends a transaction. \
 After the valid frames there may be:
   zeros              initialized, never written
   other-generation   a frame with other salts, from before the log started again
@@ -46,7 +44,7 @@ After the valid frames there may be:
   unknown-kind       a record of a newer version, or a damaged one
   cut-short          the file ends there
 
-The exit code is 1 if something is damaged, missing, or belongs to another database. Standard output
+The exit code is 1 if something is damaged, missing, or belongs to another database. Standard output \
 and the JSON's \"problems\" say what is wrong, and where.
 
 Examples:
@@ -102,16 +100,6 @@ pub fn describe(file: &Path, frames: u32, out: &mut impl Write) -> io::Result<us
     let mut report = look::once(file, Wanted::Frames(frames))?;
     json::write(&mut report, out)?;
     Ok(report.problems.len())
-}
-
-/// Why a file that the user named cannot be read, and what to do.
-pub fn why_unread(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::PermissionDenied => "no permission to read it, or the log next to it: run \
-                                            this as the owner of the database"
-            .to_owned(),
-        _ => files::why_unread(error, "a database, or a log next to one"),
-    }
 }
 
 fn exit_code(report: &Report) -> ExitCode {

@@ -39,16 +39,16 @@ use source::{Belongs, Source};
 
 /// Explains the steps below the options of `salvage --help`.
 pub const AFTER_HELP: &str = "\
-FROM is a database whose log is missing, damaged, or that of another database; or it is a log alone. Files
-are only opened for reading, nothing is changed. OUT is a new stock database. It gets its name when it is
+FROM is a database whose log is missing, damaged, or that of another database; or it is a log alone. Files \
+are only opened for reading, nothing is changed. OUT is a new stock database. It gets its name when it is \
 complete and on the device.
 
-A database may be guarded for the log next to it, or for a set-aside one (DB-onewrite-orphan-*). Then OUT is
-the result of their recovery. --log names a log that the database does not know. That log is tried on a
+A database may be guarded for the log next to it, or for a set-aside one (DB-onewrite-orphan-*). Then OUT is \
+the result of their recovery. --log names a log that the database does not know. That log is tried on a \
 copy, and refused where the result is not whole. A whole result is then the only proof that they fit.
 
-A log alone holds whole pages. Where they make a whole database, OUT is that database. Otherwise OUT has
-their rows: tables by the schema, if page 1 exists, and rows of no known table in lost_and_found
+A log alone holds whole pages. Where they make a whole database, OUT is that database. Otherwise OUT has \
+their rows: tables by the schema, if page 1 exists, and rows of no known table in lost_and_found \
 (rootpgno, pgno, nfield, id, c0, c1, ...), as with SQLite's .recover.
 
 Frames that no checksum proves are never used. The report says what is missing.

@@ -172,7 +172,11 @@ impl Report {
 
     fn render_pages(&self, text: &mut String) {
         let pages = counted(self.pages, "page");
-        let _ = writeln!(text, "all {pages} are there; integrity_check: ok");
+        let all = match self.pages {
+            1 => "its page is there".to_owned(),
+            _ => format!("all {pages} are there"),
+        };
+        let _ = writeln!(text, "{all}; integrity_check: ok");
     }
 
     fn render_rows(&self, rows: &Rows, text: &mut String) {

@@ -11,8 +11,9 @@ use onewrite::log::{HeaderError, LogHeader, LogId};
 use onewrite::storage::{LockByte, LockKind};
 use onewrite::wal::PageSize;
 
+use crate::given;
 use crate::inspect::look::companion;
-use crate::inspect::{DatabaseHeader, counted, log_of, lsmvbt, users, why_unread};
+use crate::inspect::{DatabaseHeader, counted, log_of, lsmvbt, users};
 use crate::verify::{is_hot_journal, set_aside};
 
 /// Why a log is applied to a database.
@@ -60,7 +61,9 @@ impl Source {
     /// # Errors
     /// In words: the files cannot be used, or are in use.
     pub fn of(input: &Path, log: Option<&Path>) -> Result<Source, String> {
-        let named = |path: &Path, e: &io::Error| format!("{}: {}", path.display(), why_unread(e));
+        let named = |path: &Path, e: &io::Error| {
+            format!("{}: {}", path.display(), given::why_unread(path, e))
+        };
         let input = fs::canonicalize(input).map_err(|e| named(input, &e))?;
         let log = match log {
             Some(log) => Some(fs::canonicalize(log).map_err(|e| named(log, &e))?),
@@ -212,9 +215,15 @@ impl Source {
     /// A log, and its database where that is next to it and names the log.
     fn look_at_log(&mut self, path: &Path) -> Result<(), String> {
         let name = path.display();
-        let opened = self.open(path)?;
+        let opened = self.open(path).map_err(|e| match given::owner(path) {
+            _ if is_log(path) => e,
+            Some(owner) => format!("{e}. Give {}", owner.display()),
+            None => format!("{e}. Give a database or its log"),
+        })?;
         let opened =
-            opened.ok_or_else(|| format!("{name}: neither a database nor a log with frames"))?;
+            opened.ok_or_else(|| {
+                format!("{name}: neither a database nor a log with frames: there is nothing to salvage in it")
+            })?;
         let bytes = path.as_os_str().as_encoded_bytes();
         let owner = bytes.strip_suffix(b"-onewrite").map(|name| {
             use std::os::unix::ffi::OsStrExt;
@@ -329,11 +338,24 @@ fn is_empty_log(path: &Path, id: LogId) -> bool {
     header.is_ok_and(|log| log.id == id && log.is_empty())
 }
 
+/// Whether a file is meant as a log, by its name or its first bytes.
+fn is_log(path: &Path) -> bool {
+    let name = path.as_os_str().as_encoded_bytes();
+    let has_name = [&b"-onewrite"[..], b"-wal"]
+        .iter()
+        .any(|it| name.ends_with(it));
+    has_name || head_of(path).is_ok_and(|head| head.starts_with(b"onewrite"))
+}
+
 /// The first bytes of a file.
 fn head_of(path: &Path) -> io::Result<Vec<u8>> {
     const HEAD: usize = onewrite::log::header::HEADER_BYTES;
     const _: () = assert!(HEAD >= DATABASE_HEADER_BYTES);
-    if !fs::metadata(path)?.is_file() {
+    let found = fs::metadata(path)?;
+    if found.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if !found.is_file() {
         return Err(io::Error::other("not a regular file"));
     }
     let mut head = Vec::new();

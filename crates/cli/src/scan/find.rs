@@ -3,12 +3,17 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use onewrite_common::files::why_unread;
+
 use crate::interrupt;
 use crate::top::databases::FileId;
 use crate::top::processes::{Databases, Processes, is_database};
 
 /// Directories of the kernel, which hold no files of users.
 const KERNEL: [&str; 2] = ["/proc", "/sys"];
+
+/// The argument of the command.
+const EXPECTED: &str = "a directory to look through, or a database";
 
 /// The result of a search.
 #[derive(Default)]
@@ -28,7 +33,7 @@ pub fn all(dir: Option<&Path>) -> Result<Found, String> {
     if let Some(dir) = dir {
         let root = dir
             .canonicalize()
-            .map_err(|error| format!("cannot read {}: {error}", dir.display()))?;
+            .map_err(|error| format!("{}: {}", dir.display(), why_unread(&error, EXPECTED)))?;
         if root.is_file() && !is_database(&root) {
             let what = "is neither a database nor a directory: give the directory to look through";
             return Err(format!("{} {what}", dir.display()));

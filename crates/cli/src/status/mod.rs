@@ -14,9 +14,9 @@ use report::Report;
 
 /// Explains the words below the options of `status --help`.
 pub const AFTER_HELP: &str = "\
-Says whether DB is a stock SQLite database or in a journal mode of onewrite, whether stock SQLite
-can open it now, which programs have it open, how much of its log is not in the database yet, how
-to copy it, and the way back to stock SQLite. Nothing is changed, recovered or locked, and it takes no root. DB may
+Says whether DB is a stock SQLite database or in a journal mode of onewrite, whether stock SQLite \
+can open it now, which programs have it open, how much of its log is not in the database yet, how \
+to copy it, and the way back to stock SQLite. Nothing is changed, recovered or locked, and it takes no root. DB may \
 be in use.
 
 States:
@@ -25,7 +25,7 @@ States:
   needs-recovery  not closed in order, and nobody has it open: the next open recovers it
   broken          something is wrong with the files: `onewrite verify DB` says more
 
-Programs are found by their open files: without root only your own. Locks also show those of other
+Programs are found by their open files: without root only your own. Locks also show those of other \
 users, but not an idle connection in a rollback mode.
 
 Exit code:

@@ -1,23 +1,21 @@
 //! The facts about a database, and the JSON document. Its field names are part of the command's
 //! interface.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use onewrite::mode::JournalMode;
 use onewrite::storage::openers;
-use onewrite_common::files::COMPANIONS;
 use serde::Serialize;
 
+use crate::given::{self, quoted};
 use crate::inspect::look::{self, Wanted, companion};
 use crate::inspect::report::{self as inspected, Kind, Problem, hex};
 use crate::inspect::{advice, counted, users};
-use crate::verify;
+use crate::{rights, verify};
 
 /// Version of the JSON document.
 const VERSION: u32 = 1;
@@ -43,7 +41,7 @@ pub struct Report {
     pub journal_mode: Option<String>,
     /// The word for its condition.
     pub state: State,
-    /// Whether stock SQLite can open it now.
+    /// Whether stock SQLite can open it now, as this user.
     pub stock_sqlite_opens: bool,
     /// Whether it is guarded for a log of onewrite.
     pub guarded: bool,
@@ -66,6 +64,9 @@ pub struct Report {
     /// Its header is one that SQLite accepts, or it is empty.
     #[serde(skip)]
     pub has_valid_header: bool,
+    /// This user may not make the files that SQLite reads it with.
+    #[serde(skip)]
+    pub lacks_rights: bool,
     /// Its wal-index names commits of a log that is not there.
     #[serde(skip)]
     pub lacks_log: bool,
@@ -189,6 +190,7 @@ impl Report {
             notes: Vec::new(),
             way_out: None,
             copy: None,
+            lacks_rights: false,
             lacks_log: false,
             is_settled: !found.problems.is_empty(),
             has_valid_header: match &found.database {
@@ -212,6 +214,7 @@ impl Report {
                 wal.is_some_and(|it| it.wal_header.is_some()),
             );
         }
+        report.look_at_rights(&path);
         let journal = report.look_around(&path).map_err(|e| e.to_string())?;
         report.advise(journal.as_deref());
         Ok(report)
@@ -269,6 +272,18 @@ impl Report {
         if !has_wal && let Some(left) = verify::left_index(path, database) {
             self.lacks_log = left.lacks_log;
             self.notes.push(left.note);
+        }
+    }
+
+    /// Whether this user may make the files that SQLite reads a database with. A guarded one is refused in
+    /// any case.
+    fn look_at_rights(&mut self, path: &Path) {
+        if self.stock_sqlite_opens
+            && let Some(why) = rights::why_unreadable(path)
+        {
+            self.lacks_rights = true;
+            self.stock_sqlite_opens = false;
+            self.notes.push(why);
         }
     }
 
@@ -359,19 +374,9 @@ impl Report {
 /// Why the file is not a database; `None` if it is one.
 fn no_database(file: &Path, path: &Path, found: &inspected::Report) -> Option<String> {
     let name = file.display();
-    if let Some(database) = database_of(path).filter(|_| found.kind != Kind::Database) {
-        let what = match database.is_file() {
-            true => format!(
-                "give that: onewrite status {}",
-                quoted(&database.display().to_string())
-            ),
-            false => "which is not there. \"onewrite inspect\" shows a log without its database"
-                .to_owned(),
-        };
-        let database = database.display();
-        return Some(format!(
-            "{name}: not a database, but a file of {database}: {what}"
-        ));
+    let companion = given::companion(path, "status").filter(|_| found.kind != Kind::Database);
+    if let Some(what) = companion {
+        return Some(format!("{name}: {what}"));
     }
     match found.kind {
         Kind::Database | Kind::Empty => None,
@@ -380,20 +385,9 @@ fn no_database(file: &Path, path: &Path, found: &inspected::Report) -> Option<St
         )),
         Kind::Unknown => {
             let what = found.problems.first().map(|it| it.what.as_str());
-            let what = what.unwrap_or("not a database");
-            Some(format!(
-                "{name}: {what}. Expected a database of SQLite, or one in a mode of onewrite"
-            ))
+            Some(format!("{name}: {}", what.unwrap_or("not a database")))
         }
     }
-}
-
-/// The database that a file belongs to by its name, if the name is that of a companion.
-fn database_of(path: &Path) -> Option<PathBuf> {
-    let name = path.as_os_str().as_bytes();
-    let mut suffixes = COMPANIONS.iter().rev();
-    let base = suffixes.find_map(|suffix| name.strip_suffix(suffix.as_bytes()))?;
-    Some(PathBuf::from(OsStr::from_bytes(base)))
 }
 
 fn programs(path: &Path) -> Vec<Program> {
@@ -469,47 +463,4 @@ fn not_checkpointed(path: &Path, log: &inspected::Log) -> Option<u32> {
     // Of another generation: the log began again between two looks.
     let is_same = hex(&progress.salts) == *salts;
     is_same.then(|| progress.last_frame.saturating_sub(progress.checkpointed))
-}
-
-/// A word for a shell.
-pub fn quoted(name: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%".contains(c);
-    let name = match name.starts_with('-') {
-        true => format!("./{name}"),
-        false => name.to_owned(),
-    };
-    match !name.is_empty() && name.chars().all(is_plain) {
-        true => name,
-        false => format!("'{}'", name.replace('\'', r"'\''")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_is_one_word_of_a_shell() {
-        for (name, word) in [
-            ("app.db", "app.db"),
-            ("/a b/it's.db", r"'/a b/it'\''s.db'"),
-            ("-rf", "./-rf"),
-            ("- f", "'./- f'"),
-            ("", "''"),
-            ("ä.db", "'ä.db'"),
-        ] {
-            assert_eq!(quoted(name), word);
-        }
-    }
-
-    #[test]
-    fn a_companion_names_its_database() {
-        for (name, base) in [
-            ("/a/x.db-onewrite-shm", Some("/a/x.db")),
-            ("/a/x.db-shm", Some("/a/x.db")),
-            ("/a/x.db", None),
-        ] {
-            assert_eq!(database_of(Path::new(name)), base.map(PathBuf::from));
-        }
-    }
 }

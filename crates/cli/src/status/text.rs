@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::report::{Log, Program, Report, State, Whose, quoted};
+use super::report::{Log, Program, Report, State, Whose};
+use crate::given::quoted;
 use crate::inspect::counted;
 use crate::output::on_one_line;
 use crate::top::words::bytes;
@@ -67,9 +68,9 @@ fn state(report: &Report) -> String {
         State::NeedsRecovery => {
             let log = report.log.as_ref();
             let transactions = log.and_then(|log| log.transactions).unwrap_or(0);
-            let by = match report.stock_sqlite_opens {
-                true => "",
-                false => " with onewrite",
+            let by = match report.guarded {
+                true => " with onewrite",
+                false => "",
             };
             let what = match transactions {
                 0 => "it".to_owned(),
@@ -88,6 +89,7 @@ fn stock(report: &Report) -> &'static str {
     match (report.stock_sqlite_opens, report.guarded) {
         (true, _) if report.state == State::Broken => "can open it, but see the problems",
         (true, _) => "can open it",
+        (false, _) if report.lacks_rights => "cannot open it as this user: see the note",
         (false, true) => "refuses it: \"file is not a database\". It is guarded for its log",
         (false, false) if report.problems.is_empty() => "refuses it: \"file is not a database\"",
         (false, false) => "refuses it: see the problems",
@@ -145,6 +147,9 @@ fn way_out(report: &Report) -> String {
         (_, State::Broken) => PROBLEMS_FIRST.to_owned(),
         (None, _) => "it is stock".to_owned(),
         (Some(command), State::InUse) => format!("close it in every program, then {command}"),
+        (Some(command), State::Clean) if report.lacks_rights => {
+            format!("{command} makes it forget the mode")
+        }
         (Some(command), State::Clean) => {
             format!("any SQLite opens it now; {command} also makes it forget the mode")
         }

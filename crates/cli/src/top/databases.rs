@@ -282,10 +282,14 @@ fn mode(here: &Path, header: &DatabaseHeader) -> (String, u64) {
         return (name.to_owned(), journal.unwrap_or(0));
     }
     let ours = remembered(&companion(here, "-onewrite"));
-    match (header.guard, ours) {
-        (Some(_), Some(name)) => (name, bytes("-onewrite").unwrap_or(0)),
-        (None, Some(name)) if name == "direct" => (name, bytes("-wal").unwrap_or(0)),
-        _ => ("wal".to_owned(), bytes("-wal").unwrap_or(0)),
+    let wal = bytes("-wal");
+    match ours {
+        Some(name) if name == "direct" && header.guard.is_none() => (name, wal.unwrap_or(0)),
+        // Without a guard it is closed and remembers the mode, unless stock SQLite has opened it since.
+        Some(name) if header.guard.is_some() || wal.is_none() => {
+            (name, bytes("-onewrite").unwrap_or(0))
+        }
+        _ => ("wal".to_owned(), wal.unwrap_or(0)),
     }
 }
 

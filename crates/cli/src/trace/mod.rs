@@ -64,8 +64,7 @@ and traces those inserts, as WALDIO (USENIX ATC 2015) does in figures 2, 11 and 
 Examples:
   onewrite trace -- python3 app.py
   onewrite trace --dir /var/lib/app --seconds 10 --plot io.svg
-  onewrite trace --scratch ext4 --setup 'sqlite3 a.db \"CREATE TABLE t(x)\"' -- \
-sqlite3 a.db 'INSERT INTO t VALUES (1)'
+  onewrite trace --scratch ext4 --setup 'sh make.sh' -- sqlite3 a.db 'INSERT INTO t VALUES (1)'
   onewrite trace --scratch ext4 --insert delete,wal,onewrite --plot insert.svg
   onewrite trace --json -- python3 app.py > before.json
   onewrite trace --show before.json,after.json";

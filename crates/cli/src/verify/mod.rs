@@ -19,16 +19,16 @@ use report::Report;
 
 /// Explains the words below the options of `verify --help`.
 pub const AFTER_HELP: &str = "\
-Reads the database's header, the guard, the log of onewrite and SQLite's own next to it, every frame's
-checksum, and set-aside logs (DB-onewrite-orphan-*). Nothing is changed or locked. The database may be in
+Reads the database's header, the guard, the log of onewrite and SQLite's own next to it, every frame's \
+checksum, and set-aside logs (DB-onewrite-orphan-*). Nothing is changed or locked. The database may be in \
 use meanwhile; the report says so. DB may also be a log.
 
-A file of 0 bytes is whole: to SQLite it is a database without tables. The report says that it is empty.
+A file of 0 bytes is whole: to SQLite it is a database without tables. The report says that it is empty. \
 A log with transactions next to one is a problem, because no open brings them back.
 
 It does not read the database's tables: use PRAGMA integrity_check for that.
 
-With --quick it reads headers and queries locks: some milliseconds, for the liveness probe of a
+With --quick it reads headers and queries locks: some milliseconds, for the liveness probe of a \
 container. It finds a damaged header, a missing log, and a log that a process could not write.
 
 Exit code:

@@ -142,6 +142,17 @@ fn what_it_says_it_recovered_is_what_the_log_held() {
     assert!(told.contains(&format!("wrote {pages} page")), "{told}");
 }
 
+/// In `direct` the log is SQLite's own, which has another lock.
+#[test]
+fn while_it_is_in_use_nothing_is_done_in_any_mode() {
+    for mode in ["onewrite", "swal", "direct"] {
+        let case = Case::new();
+        let _writer = Writer::start(&case.database, mode, "auto", FOUR_COMMITS, Then::Wait);
+        let why = case.refused(&[]);
+        assert!(why.contains("in use"), "{mode}: {why}");
+    }
+}
+
 #[test]
 fn while_it_is_in_use_nothing_is_done() {
     let case = Case::new();

@@ -33,6 +33,7 @@ fn each_command_says_whose_it_is_and_which_program_is_for_it() {
             (vec!["inspect", name], 1),
             (vec!["detach", name], 1),
             (vec!["backup", name, out], 1),
+            (vec!["shell", name, ".dump"], 1),
             (vec!["salvage", name, "-o", out], 2),
         ] {
             let output = run(onewrite(&args));

@@ -7,6 +7,7 @@ mod detach;
 mod full;
 mod inspect;
 mod lsmvbt;
+mod rights;
 mod salvage;
 mod status;
 mod verify;

@@ -18,12 +18,15 @@ use crate::sync;
 /// Device and inode.
 pub type File = (u64, u64);
 
-/// The address of the host that has a file open, and how often it has.
-static OPEN: Mutex<Option<HashMap<File, (usize, usize)>>> = Mutex::new(None);
+/// The address of the host that has a file open, and the path of each connection that has.
+static OPEN: Mutex<Option<HashMap<File, (usize, Vec<PathBuf>)>>> = Mutex::new(None);
 
 /// The claim of one SQLite on a file, until it is dropped.
 #[derive(Debug)]
-pub struct Claim(File);
+pub struct Claim {
+    file: File,
+    path: PathBuf,
+}
 
 /// Another SQLite of this process has the file open.
 #[derive(Debug)]
@@ -43,7 +46,16 @@ impl fmt::Display for Taken {
 impl Claim {
     /// Device and inode of the file.
     pub fn file(&self) -> File {
-        self.0
+        self.file
+    }
+
+    /// Another name by which this process has the file open, if a log next to that is not next to this one:
+    /// a hard link, or a mount of the file alone.
+    pub fn other_name(&self) -> Option<PathBuf> {
+        let open = sync::lock_static(&OPEN);
+        let (_, paths) = open.as_ref()?.get(&self.file)?;
+        let mut others = paths.iter().filter(|path| **path != self.path);
+        others.find(|path| !is_same_name(path, &self.path)).cloned()
     }
 
     /// Called before a file is opened: opening and closing it would drop another's locks. `None` if
@@ -55,15 +67,18 @@ impl Claim {
         let file = (stat.dev(), stat.ino());
         let host = ptr::from_ref(host).addr();
         let mut open = sync::lock_static(&OPEN);
-        let (whose, count) = open
+        let (whose, paths) = open
             .get_or_insert_default()
             .entry(file)
-            .or_insert((host, 0));
+            .or_insert((host, Vec::new()));
         if *whose != host {
             return Err(Taken(path.to_owned()));
         }
-        *count += 1;
-        Ok(Some(Claim(file)))
+        paths.push(path.to_owned());
+        Ok(Some(Claim {
+            file,
+            path: path.to_owned(),
+        }))
     }
 }
 
@@ -71,11 +86,22 @@ impl Drop for Claim {
     fn drop(&mut self) {
         let mut open = sync::lock_static(&OPEN);
         let open = open.get_or_insert_default();
-        if let Some((_, count)) = open.get_mut(&self.0) {
-            *count -= 1;
-            if *count == 0 {
-                open.remove(&self.0);
+        if let Some((_, paths)) = open.get_mut(&self.file) {
+            if let Some(at) = paths.iter().position(|path| *path == self.path) {
+                paths.remove(at);
+            }
+            if paths.is_empty() {
+                open.remove(&self.file);
             }
         }
     }
+}
+
+/// Whether two paths lead to one name in one directory. A directory may be mounted at several places.
+fn is_same_name(one: &Path, other: &Path) -> bool {
+    let directory = |path: &Path| {
+        let stat = std::fs::metadata(path.parent()?).ok()?;
+        Some((stat.dev(), stat.ino()))
+    };
+    one.file_name() == other.file_name() && directory(one) == directory(other)
 }

@@ -67,7 +67,7 @@ pub struct Database {
     /// The SQLite that has opened it.
     pub host: &'static Host,
     /// No other SQLite of this process has the file open. Released after the file is closed.
-    pub _claim: Option<Claim>,
+    pub claim: Option<Claim>,
     pub inner: Inner,
     /// The identity of this connection for others that use the log.
     pub committer: Committer,
@@ -152,7 +152,7 @@ impl Database {
         let served = background::served(&opened.paths.database);
         Database {
             host: opened.host,
-            _claim: opened.claim,
+            claim: opened.claim,
             inner: opened.inner,
             committer: new_committer(),
             connection: Cell::new(None),

@@ -115,6 +115,10 @@ pub const SQLITE_IOERR_CORRUPTFS: c_int = SQLITE_IOERR | 33 << 8;
 
 pub const SQLITE_OPEN_READONLY: c_int = 0x1;
 pub const SQLITE_OPEN_READWRITE: c_int = 0x2;
+pub const SQLITE_OPEN_CREATE: c_int = 0x4;
+/// A temporary file, which SQLite deletes: with `TEMP_DB`, `DELETEONCLOSE` and `EXCLUSIVE`.
+pub const SQLITE_OPEN_TEMPORARY: c_int =
+    0x200 | 0x8 | 0x10 | SQLITE_OPEN_CREATE | SQLITE_OPEN_READWRITE;
 pub const SQLITE_OPEN_FULLMUTEX: c_int = 0x1_0000;
 pub const SQLITE_OPEN_PRIVATECACHE: c_int = 0x4_0000;
 pub const SQLITE_OPEN_MAIN_DB: c_int = 0x100;

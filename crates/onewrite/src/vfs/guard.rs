@@ -191,6 +191,7 @@ impl Database {
         let Some(header) = header else {
             return self.look_at_empty();
         };
+        self.refuse_other_name(&header)?;
         match header[READ_VERSION_AT] {
             GUARD_BYTE => {
                 let id = id_in(&header);

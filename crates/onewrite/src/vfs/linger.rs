@@ -346,7 +346,7 @@ impl Database {
     }
 
     fn file(&self) -> Option<File> {
-        self._claim.as_ref().map(super::claim::Claim::file)
+        self.claim.as_ref().map(super::claim::Claim::file)
     }
 
     /// The connection that keeps the database open closes before its time. If the application has the

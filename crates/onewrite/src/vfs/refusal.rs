@@ -5,6 +5,7 @@
 //! its log, a database may become guarded, or stop being guarded. Then its change counter differs,
 //! and it is looked at again.
 
+use super::claim::Claim;
 use super::database::Database;
 use super::header::{Header, READ_VERSION_AT, WAL_VERSION, guarded_by, page_size};
 use super::{convert, discard};
@@ -42,7 +43,31 @@ impl Database {
         Some(LogError::new(ErrorKind::CantOpen, path, message.clone()))
     }
 
+    /// A database with a log is refused under a second name: its log would be another one, and neither would
+    /// see the other's commits.
+    pub(super) fn refuse_other_name(&self, header: &Header) -> Result<(), LogError> {
+        let has_log = header[READ_VERSION_AT] == WAL_VERSION || guarded_by(header).is_some();
+        let claim = self.claim.as_ref().filter(|_| has_log);
+        let Some(other) = claim.and_then(Claim::other_name) else {
+            return Ok(());
+        };
+        let other = other.display();
+        let why = format!(
+            "this process has the file open as {other}, and SQLite keeps a log for each name of a file: open it \
+             as {other}, or copy it: \"onewrite backup {other} COPY\""
+        );
+        Err(LogError::new(
+            ErrorKind::CantOpen,
+            &self.paths.database,
+            why,
+        ))
+    }
+
     fn would_refuse(&self, header: Option<&Header>) -> Option<LogError> {
+        let named = header.map_or(Ok(()), |header| self.refuse_other_name(header));
+        if let Err(error) = named {
+            return Some(error);
+        }
         let present = self.present_log();
         if let Some(header) = header
             && let Some(id) = guarded_by(header)

@@ -24,7 +24,7 @@ use crate::mode::{
 use crate::storage::DirectIo;
 use choice::{Choice, Optional, Takes};
 use wanted::UPGRADE_IN_URI;
-pub(super) use wanted::{check_modes, is_set, mode_of_uri, upgrade_of_uri, wanted_mode};
+pub(super) use wanted::{check_modes, is_set, is_wrong, mode_of_uri, upgrade_of_uri, wanted_mode};
 
 /// The beginning of every setting's name.
 const PREFIX: &str = "onewrite_";

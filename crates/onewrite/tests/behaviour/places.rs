@@ -128,6 +128,46 @@ fn readers_open_a_database_at_rest_in_use_and_after_a_crash() {
     }
 }
 
+/// A hard link has a log of its own. In one process SQLite would read that with the index of the other.
+#[test]
+fn a_second_name_of_an_open_file_is_refused_with_the_first() {
+    let flags = OpenFlags::default();
+    for mode in MODES {
+        let directory = tempfile::tempdir().expect("a directory");
+        let [path, link] = ["db", "link"].map(|name| directory.path().join(name));
+        let db = open_in(&path, mode);
+        sql(&db, "CREATE TABLE t(x)");
+        std::fs::hard_link(&path, &link).expect("a link");
+        let refused = open_flags(&link, "onewrite", flags).expect_err("it is in use");
+        let refused = refused.to_string();
+        for part in [link.as_path(), &path].map(|path| path.to_str().expect("UTF-8")) {
+            assert!(refused.contains(part), "{mode:?}: {refused}");
+        }
+        assert!(
+            refused.contains("a log for each name"),
+            "{mode:?}: {refused}"
+        );
+        assert!(refused.contains("onewrite backup"), "{mode:?}: {refused}");
+        let attach = format!("ATTACH '{}' AS other", link.display());
+        let attached = super::outcome(&db, &attach);
+        assert!(attached.starts_with("error 14"), "{mode:?}: {attached}");
+        // The first name goes on, in other connections, too.
+        sql(&db, "INSERT INTO t VALUES(1)");
+        let other = open(&path);
+        assert_eq!(sql(&other, "SELECT count(*) FROM t"), "1", "{mode:?}");
+        drop((other, db));
+        let linked = open(&link);
+        assert_eq!(sql(&linked, "SELECT count(*) FROM t"), "1", "{mode:?}");
+    }
+    // In a rollback mode there is no log to share.
+    let directory = tempfile::tempdir().expect("a directory");
+    let [path, link] = ["db", "link"].map(|name| directory.path().join(name));
+    let db = open(&path);
+    sql(&db, "CREATE TABLE t(x)");
+    std::fs::hard_link(&path, &link).expect("a link");
+    assert_eq!(sql(&open(&link), "SELECT count(*) FROM t"), "0");
+}
+
 #[test]
 fn a_full_disk_rolls_back_and_later_commits_work() {
     for mode in MODES {

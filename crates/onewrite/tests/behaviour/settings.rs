@@ -38,7 +38,10 @@ fn a_wrong_parameter_of_the_uri_refuses_the_database_and_says_why() {
     let path = directory.path().join("db");
     let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_URI;
     let uri = |parameter: &str| format!("file:{}?{parameter}", path.display());
+    let count = || std::fs::read_dir(&directory).expect("a directory").count();
     for (parameter, why) in [
+        ("journal_mode=wadlio", "unknown value 'wadlio'"),
+        ("onewrite_linger=soon", "unknown value 'soon'"),
         ("onewrite_sync=sometimes", "unknown value 'sometimes'"),
         (
             "onewrite_upgrade_wal=wadlio",
@@ -62,6 +65,7 @@ fn a_wrong_parameter_of_the_uri_refuses_the_database_and_says_why() {
         let attach = format!("ATTACH '{}' AS other", uri(parameter));
         let attached = super::outcome(&db, &attach);
         assert!(attached.starts_with("error 14"), "{parameter}: {attached}");
+        assert_eq!(count(), 0, "{parameter}: no file is made");
     }
     // The parameters of other programs are ignored.
     let db = open_flags(

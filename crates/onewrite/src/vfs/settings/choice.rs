@@ -13,6 +13,9 @@ pub(super) trait Takes: Sync {
     /// The word for the present value.
     fn printed(&self, settings: &Settings) -> String;
 
+    /// Whether it takes this value at all.
+    fn knows(&self, said: &str) -> bool;
+
     /// The settings with this value.
     ///
     /// # Errors
@@ -44,6 +47,10 @@ impl<T: Copy + PartialEq + Sync> Takes for Choice<T> {
     fn printed(&self, settings: &Settings) -> String {
         let value = (self.get)(settings);
         word_for(self.words, &value).unwrap_or("?").to_owned()
+    }
+
+    fn knows(&self, said: &str) -> bool {
+        value_of(self.words, said).is_ok()
     }
 
     fn put(
@@ -81,6 +88,10 @@ impl<T: Display> Takes for Optional<T> {
     fn printed(&self, settings: &Settings) -> String {
         let value = (self.get)(settings);
         value.map_or(self.none.0.to_owned(), |value| value.to_string())
+    }
+
+    fn knows(&self, said: &str) -> bool {
+        (self.parse)(said).is_ok()
     }
 
     fn put(

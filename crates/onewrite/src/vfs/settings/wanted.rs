@@ -3,7 +3,7 @@
 use super::super::convert;
 use super::super::database::Database;
 use super::super::environment::{self, JOURNAL_MODE, UPGRADE_WAL};
-use super::Uri;
+use super::{SETTINGS, Setting, Uri, check_names};
 use crate::mode::words::ON;
 use crate::mode::{JournalMode, UpgradeOfWal};
 
@@ -49,6 +49,17 @@ pub const UPGRADE_IN_URI: &str = "onewrite_upgrade_wal";
 /// The mode in the URI for an application that asks for WAL.
 pub fn upgrade_of_uri(uri: Uri<'_>) -> Option<UpgradeOfWal> {
     uri(UPGRADE_IN_URI)?.parse().ok()
+}
+
+/// Whether the URI has a name or a value that no database takes, so that each is refused. `names` are those
+/// of its parameters.
+pub fn is_wrong(uri: Uri<'_>, names: &[String]) -> bool {
+    let takes = |it: &Setting| uri(it.pragma).is_none_or(|said| it.takes.knows(&said));
+    let is_mode = |word: String| JournalMode::wanted(&word).is_ok();
+    check_names(names).is_err()
+        || !uri("journal_mode").is_none_or(is_mode)
+        || !uri(UPGRADE_IN_URI).is_none_or(|word| word.parse::<UpgradeOfWal>().is_ok())
+        || !SETTINGS.iter().all(takes)
 }
 
 /// The journal mode of the URI alone.

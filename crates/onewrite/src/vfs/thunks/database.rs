@@ -50,13 +50,19 @@ pub unsafe fn open(
             Ok(claim) => claim,
             Err(code) => return code,
         };
-        let mut opened_as = flags;
-        let code = ((*host.base).xOpen)(host.base, name, below, flags, &raw mut opened_as);
+        let uri = |parameter: &str| {
+            let parameter = CString::new(parameter).ok()?;
+            host::uri_parameter(name, &parameter)
+        };
+        let names = host::uri_names(name);
+        let is_new = claim.is_none() && flags & ffi::SQLITE_OPEN_CREATE != 0;
+        let is_refused = is_new && settings::is_wrong(&uri, &names);
+        let opened_as = match open_below(host, name, below, flags, is_refused) {
+            Ok(opened_as) => opened_as,
+            Err(code) => return code,
+        };
         if !out_flags.is_null() {
             *out_flags = shown(&path, opened_as);
-        }
-        if code != SQLITE_OK {
-            return code;
         }
         if claim.is_none() {
             // The file was made just now.
@@ -68,10 +74,6 @@ pub unsafe fn open(
                 }
             };
         }
-        let uri = |parameter: &str| {
-            let parameter = CString::new(parameter).ok()?;
-            host::uri_parameter(name, &parameter)
-        };
         let mut database = Box::new(Database::new(Opened {
             host,
             claim,
@@ -85,15 +87,9 @@ pub unsafe fn open(
             upgrade_by_uri: settings::upgrade_of_uri(&uri),
         }));
         let applied = apply_settings(&database, &uri);
-        let applied = applied.and_then(|()| settings::check_names(&host::uri_names(name)));
-        if let Err(message) = applied {
-            if database.takes_no_lock {
-                host::log(ffi::SQLITE_CANTOPEN, &message);
-                database.inner.close();
-                return ffi::SQLITE_CANTOPEN;
-            }
-            // From here SQLite would answer in its own words. So the first lock is refused.
-            database.requested.uri_error = Some(message);
+        let applied = applied.and_then(|()| settings::check_names(&names));
+        if let Err(code) = note_uri_error(&mut database, applied, is_refused) {
+            return code;
         }
         (*ours).base.pMethods = match database.inner.methods().iVersion {
             1 => &raw const DATABASE_METHODS[0],
@@ -107,6 +103,51 @@ pub unsafe fn open(
         names::enter(host::wal_name(name), database);
         SQLITE_OK
     }
+}
+
+/// Opens the file below, and returns the flags that it was opened with. If the database will be refused for its
+/// URI, no file is made: a temporary one takes its place, so that the refusal has our words. The error is
+/// SQLite's code.
+///
+/// # Safety
+/// As for [`open`]; `below` is memory for a file of the VFS underneath.
+unsafe fn open_below(
+    host: &'static Host,
+    name: *const c_char,
+    below: *mut sqlite3_file,
+    flags: c_int,
+    is_refused: bool,
+) -> Result<c_int, c_int> {
+    let (name, flags) = match is_refused {
+        true => (ptr::null(), ffi::SQLITE_OPEN_TEMPORARY),
+        false => (name, flags),
+    };
+    let mut opened_as = flags;
+    // SAFETY: by this function's contract.
+    match unsafe { ((*host.base).xOpen)(host.base, name, below, flags, &raw mut opened_as) } {
+        SQLITE_OK => Ok(opened_as),
+        code => Err(code),
+    }
+}
+
+/// Notes that the first lock is to be refused: an error from here would be in SQLite's own words. Without
+/// locks, and with a temporary file in its place, the database is closed. The error is SQLite's code.
+fn note_uri_error(
+    database: &mut Database,
+    applied: Result<(), String>,
+    is_refused: bool,
+) -> Result<(), c_int> {
+    match applied {
+        Ok(()) if !is_refused => return Ok(()),
+        Err(message) if !database.takes_no_lock => {
+            database.requested.uri_error = Some(message);
+            return Ok(());
+        }
+        Ok(()) => {}
+        Err(message) => host::log(ffi::SQLITE_CANTOPEN, &message),
+    }
+    database.inner.close();
+    Err(ffi::SQLITE_CANTOPEN)
 }
 
 /// The error is SQLite's code.
