@@ -18,8 +18,15 @@ use crate::sync;
 /// Device and inode.
 pub type File = (u64, u64);
 
-/// The address of the host that has a file open, and the path of each connection that has.
-static OPEN: Mutex<Option<HashMap<File, (usize, Vec<PathBuf>)>>> = Mutex::new(None);
+/// Who has a file open.
+struct Open {
+    /// The address of the host.
+    host: usize,
+    /// The path of each connection.
+    paths: Vec<PathBuf>,
+}
+
+static OPEN: Mutex<Option<HashMap<File, Open>>> = Mutex::new(None);
 
 /// The claim of one SQLite on a file, until it is dropped.
 #[derive(Debug)]
@@ -53,8 +60,8 @@ impl Claim {
     /// a hard link, or a mount of the file alone.
     pub fn other_name(&self) -> Option<PathBuf> {
         let open = sync::lock_static(&OPEN);
-        let (_, paths) = open.as_ref()?.get(&self.file)?;
-        let mut others = paths.iter().filter(|path| **path != self.path);
+        let open = open.as_ref()?.get(&self.file)?;
+        let mut others = open.paths.iter().filter(|path| **path != self.path);
         others.find(|path| !is_same_name(path, &self.path)).cloned()
     }
 
@@ -66,15 +73,15 @@ impl Claim {
         };
         let file = (stat.dev(), stat.ino());
         let host = ptr::from_ref(host).addr();
-        let mut open = sync::lock_static(&OPEN);
-        let (whose, paths) = open
-            .get_or_insert_default()
-            .entry(file)
-            .or_insert((host, Vec::new()));
-        if *whose != host {
+        let mut all = sync::lock_static(&OPEN);
+        let open = all.get_or_insert_default().entry(file).or_insert(Open {
+            host,
+            paths: Vec::new(),
+        });
+        if open.host != host {
             return Err(Taken(path.to_owned()));
         }
-        paths.push(path.to_owned());
+        open.paths.push(path.to_owned());
         Ok(Some(Claim {
             file,
             path: path.to_owned(),
@@ -84,14 +91,14 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        let mut open = sync::lock_static(&OPEN);
-        let open = open.get_or_insert_default();
-        if let Some((_, paths)) = open.get_mut(&self.file) {
+        let mut all = sync::lock_static(&OPEN);
+        let all = all.get_or_insert_default();
+        if let Some(Open { paths, .. }) = all.get_mut(&self.file) {
             if let Some(at) = paths.iter().position(|path| *path == self.path) {
                 paths.remove(at);
             }
             if paths.is_empty() {
-                open.remove(&self.file);
+                all.remove(&self.file);
             }
         }
     }

@@ -58,7 +58,7 @@ pub fn is_wrong(uri: Uri<'_>, names: &[String]) -> bool {
     let is_mode = |word: String| JournalMode::wanted(&word).is_ok();
     check_names(names).is_err()
         || !uri("journal_mode").is_none_or(is_mode)
-        || !uri(UPGRADE_IN_URI).is_none_or(|word| word.parse::<UpgradeOfWal>().is_ok())
+        || uri(UPGRADE_IN_URI).is_some_and(|word| word.parse::<UpgradeOfWal>().is_err())
         || !SETTINGS.iter().all(takes)
 }
 
