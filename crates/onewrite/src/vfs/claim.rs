@@ -18,7 +18,7 @@ use crate::sync;
 /// Device and inode.
 pub type File = (u64, u64);
 
-/// Who has a file open.
+/// The users of a file.
 struct Open {
     /// The address of the host.
     host: usize,
