@@ -29,7 +29,7 @@ checked afterwards.
 
 Examples:
   onewrite bench file
-  onewrite bench file --access random-write --ways fdatasync,o-direct-o-sync --device emmc --threads 4";
+  onewrite bench file --access random-write --ways fdatasync,mmap --device emmc --threads 4";
 
 /// The options of `onewrite bench file`.
 #[derive(clap::Args, Clone, Debug)]
