@@ -290,7 +290,23 @@ impl Core {
             // A defect. The pages behind are of the other slot, or of a tree.
             return Err(Error::TooBig("the images for their slot"));
         }
-        self.write_slot(slot, &all)
+        let written = self.write_slot(slot, &all);
+        written.map_err(|error| self.slot_failed(slot, stamp.ver, round, error))
+    }
+
+    /// A write of a slot has failed. If all of the slot is there, recovery would redo what the caller takes
+    /// back. So nobody goes on before that.
+    fn slot_failed(&mut self, slot: u32, version: u64, round: Round, error: Error) -> Error {
+        // Where the disk is full each page is as before, or as written. After another error nobody knows.
+        let may_be_there = !error.is_full()
+            || match self.read_slot(slot, version - 1) {
+                Ok(found) => found.is_some_and(|found| found.round == round),
+                Err(_) => true,
+            };
+        match may_be_there {
+            true => self.poison(error),
+            false => error,
+        }
     }
 
     /// Writes pages of a slot, from the first on.

@@ -1,7 +1,7 @@
 //! A storage with a moment at which something happens between two steps of its handle.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lsmvbt::{AtomicWrites, Lock, LockMode, Storage};
@@ -13,8 +13,9 @@ type Action = Box<dyn FnOnce() + Send>;
 #[derive(Clone, Default)]
 pub struct Hook(
     Arc<Mutex<Option<(u64, Action)>>>,
-    Arc<AtomicBool>,
     Arc<AtomicU64>,
+    Arc<AtomicU64>,
+    Arc<Mutex<Option<io::ErrorKind>>>,
 );
 
 impl Hook {
@@ -33,14 +34,25 @@ impl Hook {
 
     /// Forgets the action and the full disk. True if the action was still to come.
     pub fn clear(&self) -> bool {
-        self.1.store(false, Ordering::Relaxed);
+        self.1.store(0, Ordering::Relaxed);
         let mut next = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         next.take().is_some()
     }
 
     /// The next write is made, and says that the disk is full.
     pub fn next_write_is_full(&self) {
-        self.1.store(true, Ordering::Relaxed);
+        self.fails_at(1, io::ErrorKind::StorageFull);
+    }
+
+    /// The `writes`-th write from now, counted from 1, is made, and fails.
+    pub fn fails_at(&self, writes: u64, reason: io::ErrorKind) {
+        *self.3.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+        self.1.store(writes, Ordering::Relaxed);
+    }
+
+    /// How many writes are still to come until then.
+    pub fn left(&self) -> u64 {
+        self.1.load(Ordering::Relaxed)
     }
 
     /// The bytes that [`Storage::will_read`] has heard of.
@@ -86,9 +98,14 @@ impl Storage for Hooked {
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.hook.step();
         self.inner.write_at(offset, data)?;
-        match self.hook.1.swap(false, Ordering::Relaxed) {
-            true => Err(io::ErrorKind::StorageFull.into()),
-            false => Ok(()),
+        let left = self.hook.1.load(Ordering::Relaxed);
+        self.hook.1.store(left.saturating_sub(1), Ordering::Relaxed);
+        match left {
+            1 => {
+                let mut reason = self.hook.3.lock().unwrap_or_else(PoisonError::into_inner);
+                Err(reason.take().unwrap_or(io::ErrorKind::Other).into())
+            }
+            _ => Ok(()),
         }
     }
 

@@ -2,6 +2,7 @@
 //! disk is full, writers die, and so do those that recover.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::sync::{Arc, Mutex};
 
 use lsmvbt::{Db, Durability, MemoryFile, Options, Snapshot, Torn};
@@ -336,9 +337,10 @@ impl Run {
                 self.file.refuse_writes_of(Some(range));
             }
             19..21 => self.file.fail_syncs_after(self.random.below(2)),
-            // A slot that is refused is not there.
-            21..22 if self.torn == Torn::Trust && !self.is_mixed => {
-                self.handles[i].lock().unwrap().hook.next_write_is_full()
+            21..22 => {
+                let writes = 1 + self.random.below(5);
+                let hook = self.handles[i].lock().unwrap().hook.clone();
+                hook.fails_at(writes, ErrorKind::StorageFull);
             }
             _ => {}
         }

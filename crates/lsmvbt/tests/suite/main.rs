@@ -38,6 +38,7 @@ mod pins;
 mod prepared;
 mod processes;
 mod random;
+mod refused;
 mod remains;
 mod rounds;
 mod scan;
