@@ -127,7 +127,7 @@ fn zeros_stand_behind_slots_that_the_same_commit_makes() {
         db.commit(Durability::Flush).expect("a commit");
         made_slots += u32::from(db.status().expect("a status").pages > pages + 2);
         db.abandon();
-        // What was written in place is lost: the slot alone has the images.
+        // All writes in place are lost: the slot alone has the images.
         file.power_cut(PowerCut::Torn, &mut |_| 0);
         let mut db = Db::open(file.storage(), options(Torn::Double)).expect("a database");
         assert_holds(&mut db, tree, rows + 8);

@@ -46,7 +46,7 @@ fn crash(file: &MemoryFile, torn: Torn, how: u64) {
     }
 }
 
-/// What happens, and when.
+/// An event, and the step before which it happens.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     torn: Torn,
@@ -82,7 +82,7 @@ fn fails(case: Case, (bytes, keys): &(Vec<u8>, i64), writes: u64) -> bool {
     let has_failed = hook.left() == 0;
     hook.clear();
     let of = (case, writes, done.is_ok());
-    // The outcome is unknown where all handles are poisoned. Otherwise it is told.
+    // The outcome is unknown where all handles are poisoned. Otherwise the call has returned it.
     let mut known = match other.begin_write() {
         Err(Error::Poisoned) => None,
         begun => {
@@ -180,7 +180,7 @@ impl Run {
         self.keys.iter().map(read).collect()
     }
 
-    /// Statements, each with a savepoint, and a commit. What it would leave, and whether it did.
+    /// Statements, each with a savepoint, and a commit. The rows that it would leave, and whether it did.
     fn transact(&mut self) -> (Rows, lsmvbt::Result<()>) {
         let Run {
             random, handles, ..
