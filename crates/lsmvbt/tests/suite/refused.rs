@@ -1,5 +1,5 @@
-//! Writes that fail and have reached the disk all the same. A file system that copies on write says for no page
-//! whether it is as before or as written, nor does a device that fails.
+//! Writes that fail and have reached the disk all the same. Neither a full file system that copies on write nor a
+//! failing device says whether a page is as before or as written.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -21,7 +21,7 @@ fn options(torn: Torn, cache_pages: usize) -> Options {
     }
 }
 
-/// Puts these rows in one transaction; where a statement is refused, all of it is undone.
+/// Puts these rows in one transaction. An error undoes all of it.
 fn put_all(db: &mut Db, rows: &[i64], value: u8) -> lsmvbt::Result<()> {
     db.begin_write()?;
     let put = |key: &i64| db.put_integer(TREE, *key, &[value; 500]);
@@ -46,7 +46,7 @@ fn crash(file: &MemoryFile, torn: Torn, how: u64) {
     }
 }
 
-/// An event, and the step before which it happens.
+/// A transaction that fails, and the crash after it.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     torn: Torn,
@@ -54,7 +54,7 @@ struct Case {
     /// Rows of the transaction.
     count: usize,
     late_after: u32,
-    /// Another handle commits after it.
+    /// Another handle commits before the crash.
     goes_on: bool,
     how: u64,
 }
@@ -82,7 +82,7 @@ fn fails(case: Case, (bytes, keys): &(Vec<u8>, i64), writes: u64) -> bool {
     let has_failed = hook.left() == 0;
     hook.clear();
     let of = (case, writes, done.is_ok());
-    // The outcome is unknown where all handles are poisoned. Otherwise the call has returned it.
+    // The outcome is unknown only where all handles are poisoned.
     let mut known = match other.begin_write() {
         Err(Error::Poisoned) => None,
         begun => {
@@ -180,7 +180,7 @@ impl Run {
         self.keys.iter().map(read).collect()
     }
 
-    /// Statements, each with a savepoint, and a commit. The rows that it would leave, and whether it did.
+    /// Statements, each with a savepoint, and a commit. Returns the rows after it if it succeeds, and its result.
     fn transact(&mut self) -> (Rows, lsmvbt::Result<()>) {
         let Run {
             random, handles, ..
