@@ -70,9 +70,10 @@ int lsmvbt_file_shm_map(sqlite3_file *pFile, int iRegion, int nRegion, void **pp
   int rc;
   *ppMemory = 0;
   if( pFile->pMethods->iVersion<2 || pFile->pMethods->xShmMap==0 ) return SQLITE_IOERR_SHMMAP;
+  errno = 0;
   rc = sqlite3OsShmMap(pFile, iRegion, nRegion, 1, (void volatile**)ppMemory);
-  /* The VFS could not make the file longer. It does not say why: of all reasons, no space is the likely one. */
-  if( rc==SQLITE_IOERR_SHMSIZE ) return SQLITE_FULL;
+  /* The VFS could not make the file longer, and only errno says why. */
+  if( rc==SQLITE_IOERR_SHMSIZE && (errno==ENOSPC || errno==EDQUOT) ) return SQLITE_FULL;
   if( rc!=SQLITE_OK ) return rc;
   return *ppMemory==0 ? SQLITE_IOERR_SHMMAP : glueHaveSpace(*ppMemory, nRegion);
 }
