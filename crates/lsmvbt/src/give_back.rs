@@ -68,11 +68,7 @@ impl Core {
     }
 
     fn is_longer_than(&self, end: u32) -> Result<bool> {
-        let size = self
-            .storage
-            .size()
-            .map_err(Error::io("asking for the file's size"))?;
-        Ok(size > PageNo(end).offset())
+        Ok(self.file_size()? > PageNo(end).offset())
     }
 
     /// Cuts the file where its last page ends. The maps of the last span stay.
@@ -80,8 +76,7 @@ impl Core {
         let last_span = (self.space.map.spans() as u32 - 1) * SPAN;
         let pages = self.space.map.hwm.max(last_span + MAP_AT[1] + 1).max(FIRST);
         let end = u64::from(pages) * PAGE_SIZE as u64;
-        let asking = Error::io("asking for the file's size");
-        if self.storage.size().map_err(asking)? <= end {
+        if self.file_size()? <= end {
             return Ok(());
         }
         let cutting = Error::io("making the file shorter");

@@ -30,11 +30,15 @@ fn behind(before: u64, end: u64) -> u64 {
 }
 
 impl Core {
+    /// Bytes of the file.
+    pub(crate) fn file_size(&self) -> Result<u64> {
+        let size = self.storage.size();
+        size.map_err(Error::io("asking for the file's size"))
+    }
+
     /// The pages of the file, the last of which may be cut.
     fn end_of_file(&self) -> Result<u64> {
-        let size = self.storage.size();
-        let size = size.map_err(Error::io("asking for the file's size"))?;
-        Ok(size.div_ceil(PAGE_SIZE as u64))
+        Ok(self.file_size()?.div_ceil(PAGE_SIZE as u64))
     }
 
     /// Notes where the file ends before the transaction writes its new pages.

@@ -17,11 +17,7 @@ impl Core {
         let second = self.read_image(1)?;
         let directory = self.read_image(DIRECTORY)?;
         // Making it writes nothing after the directory.
-        let size = self
-            .storage
-            .size()
-            .map_err(Error::io("asking for the file's size"))?;
-        let small = size <= u64::from(DIRECTORY + 1) * PAGE_SIZE as u64;
+        let small = self.file_size()? <= u64::from(DIRECTORY + 1) * PAGE_SIZE as u64;
         let begun = small
             && (is_magic(&first[..]) || blank(&first[..512]))
             && blank(&first[512..PAGE_SIZE - 4])

@@ -580,9 +580,8 @@ impl Core {
 
     /// Pages that the file has, whatever is in them.
     pub(crate) fn pages_of_file(&self) -> Result<u32> {
-        let asking = Error::io("asking for the file's size");
-        let size = self.storage.size().map_err(asking)?;
-        Ok(u32::try_from(size / PAGE_SIZE as u64).unwrap_or(u32::MAX))
+        let pages = self.file_size()? / PAGE_SIZE as u64;
+        Ok(u32::try_from(pages).unwrap_or(u32::MAX))
     }
 
     /// Reads the marked regions, these pages, and those to which changes lead; not the slots. Leaves out pages that are not newer

@@ -1,5 +1,10 @@
 //! Counts of the pages that a commit under SQLite writes.
 
+use std::fs::File;
+use std::path::Path;
+
+use onewrite_iotrace::scratch::{FileSystem, LoopDevice, Mounted, private_mounts};
+
 use lsmvbt_sqlite::sqlite::Connection;
 
 use crate::support::{Setup, one, run};
@@ -114,4 +119,39 @@ fn appended_rows_in_free_pages_write_few_headers() {
     let headers = counts(&a, &["header_pages_written"]) - before;
     // One for 8 of 57 splits, and with it now and then a free map.
     assert!(headers <= 20, "{headers}");
+}
+
+/// Zeros behind new pages save a flush where a page stays in its place: not on Btrfs.
+#[test]
+fn zeros_are_written_where_they_prepare_something() {
+    for (kind, name, prepares) in [
+        (FileSystem::Ext4, "ext4", true),
+        (FileSystem::Xfs, "xfs", true),
+        (FileSystem::Btrfs, "btrfs", false),
+    ] {
+        if let Some(missing) = private_mounts().err().or_else(|| kind.missing()) {
+            println!("SKIPPED: a file system takes root and its mkfs: {missing}");
+            return;
+        }
+        let (images, setup) = (Setup::new(), Setup::new());
+        let image = images.path("image");
+        let image = Path::new(&image);
+        File::create(image)
+            .and_then(|file| file.set_len(320 << 20))
+            .expect("an image");
+        kind.make(image, &[]).expect(name);
+        let device = LoopDevice::attach(image).expect("a loop device");
+        let directory = setup.path("");
+        let mounted = Mounted::new(device.node(), directory.as_ref(), name).expect("a mount");
+        let a = setup.open("x", ENGINE);
+        run(&a, "CREATE TABLE t(x)");
+        for _ in 0..300 {
+            run(&a, "INSERT INTO t VALUES (randomblob(500))");
+        }
+        let zeros = counts(&a, &["zero_pages_written"]);
+        drop(a);
+        mounted.unmount().expect("not in use");
+        device.detach().expect("not in use");
+        assert_eq!(zeros > 0, prepares, "{name}: {zeros}");
+    }
 }

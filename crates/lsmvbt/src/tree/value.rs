@@ -170,10 +170,7 @@ impl Core {
     /// before the bytes are there.
     pub(crate) fn payload(&mut self, node: &NodeRef, e: &Entry, len: usize) -> Result<Vec<u8>> {
         if len > crate::types::PAGE_SIZE {
-            let size = self
-                .storage
-                .size()
-                .map_err(Error::io("asking for the file's size"))?;
+            let size = self.file_size()?;
             let own = self.txn.as_ref().map_or(0, |t| t.dirty.len() as u64);
             if len as u64 > size + own * crate::types::PAGE_SIZE as u64 {
                 return Err(Error::Damaged {
