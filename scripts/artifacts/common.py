@@ -70,7 +70,7 @@ def output(*command):
 
 
 def fail(text):
-    sys.exit(f"scripts/release: {text}")
+    sys.exit(f"{Path(sys.argv[0]).name}: {text}")
 
 
 def version():

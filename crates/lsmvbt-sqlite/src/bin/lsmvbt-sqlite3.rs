@@ -6,6 +6,9 @@ use std::process::ExitCode;
 
 use lsmvbt_sqlite::sqlite::{Connection, Value, complete, version};
 
+const USAGE: &str = "usage: lsmvbt-sqlite3 DATABASE [SQL]\n\
+    DATABASE is a path or a URI; without SQL it is read from standard input.";
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match arguments.as_slice() {
@@ -13,12 +16,18 @@ fn main() -> ExitCode {
             println!("{}", version());
             Ok(true)
         }
+        [option] if option == "--help" || option == "-h" => {
+            println!("{USAGE}");
+            Ok(true)
+        }
+        [option, ..] if option.starts_with('-') => {
+            eprintln!("{option}: no such option; ./{option} is a file of that name\n{USAGE}");
+            return ExitCode::from(2);
+        }
         [database] => open(database).and_then(|connection| from_input(&connection)),
         [database, sql] => open(database).map(|connection| run(&connection, sql)),
         _ => {
-            eprintln!(
-                "usage: lsmvbt-sqlite3 DATABASE [SQL]\nDATABASE is a path or a URI; without SQL it is read from standard input."
-            );
+            eprintln!("{USAGE}");
             return ExitCode::from(2);
         }
     };

@@ -107,3 +107,19 @@ fn a_version_that_is_gone_is_named_with_those_that_are_there() {
         explains(&message, "unable to open database file", &path, words);
     }
 }
+
+#[test]
+fn an_option_of_the_shell_makes_no_file() {
+    let place = tempfile::tempdir().expect("a directory");
+    let shell = |option: &str| {
+        std::process::Command::new(env!("CARGO_BIN_EXE_lsmvbt-sqlite3"))
+            .arg(option)
+            .current_dir(place.path())
+            .output()
+            .expect("the shell")
+    };
+    let help = shell("--help");
+    assert!(help.status.success() && help.stdout.starts_with(b"usage"));
+    assert_eq!(shell("--no-such-option").status.code(), Some(2));
+    assert_eq!(std::fs::read_dir(place.path()).expect("it is there").count(), 0);
+}
