@@ -48,7 +48,7 @@ struct GlueCursor {
                        ** record), pBt, pNext, nKey (saved rowid or size of pKey), pgnoRoot, curIntKey, pKeyInfo */
   EngineDb *pEngine;   /* That of the handle */
   u32 id;              /* The cursor on the Rust side */
-  i64 nArrival;        /* Counts its arrivals at entries */
+  i64 nBase;           /* Counts its entries on the Rust side. With iAt it tells entries apart */
   int iAt;             /* Its distance from its entry on the Rust side */
   int iKey;            /* The entry in between that has the rowid in `row`; glueRowid() is the current one's */
   int iRow;            /* The entry in between that has the payload in `row`; glueRow() is the current one */

@@ -86,11 +86,11 @@ static int glueUnpack(KeyInfo *pKeyInfo, const void *pKey, i64 nKey, UnpackedRec
   return SQLITE_OK;
 }
 
-/* After a move: on an entry, nowhere, or an error. */
+/* After a move by the Rust side: on an entry, nowhere, or an error. */
 static int glueArrived(BtCursor *pCur, int rc){
   GlueCursor *p = GLUE_CURSOR(pCur);
   pCur->eState = rc==SQLITE_OK ? CURSOR_VALID : CURSOR_INVALID;
-  p->nArrival++;
+  p->nBase++;
   p->iAt = p->iKey = p->iRow = 0;
   if( rc!=SQLITE_OK ){
     p->row.before = p->row.behind = 0;
@@ -138,6 +138,7 @@ static int glueSync(GlueCursor *p){
   pRow->behind -= p->iAt;
   p->iRow = p->iRow==p->iAt ? 0 : GLUE_NO_PAYLOAD;
   p->iAt = p->iKey = 0;
+  p->nBase++;
   return SQLITE_OK;
 }
 
@@ -228,10 +229,9 @@ static int glueCompareHere(BtCursor *pCur, GlueKey *pKey, int *pRes){
 ** scan. */
 static SQLITE_INLINE int glueStepShown(BtCursor *pCur, int direction){
   GlueCursor *p = GLUE_CURSOR(pCur);
-  int iAt = p->iAt + direction;
-  if( pCur->eState!=CURSOR_VALID || iAt>p->row.behind || iAt<-p->row.before ) return 0;
-  p->iAt = iAt;
-  p->nArrival++;
+  int iAt = p->iAt;
+  if( pCur->eState!=CURSOR_VALID || (direction>0 ? iAt>=p->row.behind : iAt<=-p->row.before) ) return 0;
+  p->iAt = iAt + direction;
   return 1;
 }
 
@@ -398,7 +398,7 @@ static int glueCursor(Btree *p, Pgno iTable, int wrFlag, struct KeyInfo *pKeyInf
   if( rc!=SQLITE_OK ) return rc;
   pNew->pEngine = GLUE(p)->pEngine;
   pNew->id = id;
-  pNew->nArrival = 0;
+  pNew->nBase = 0;
   pNew->iAt = pNew->iKey = pNew->iRow = 0;
   memset(&pNew->row, 0, sizeof(pNew->row));
   pCur->pgnoRoot = iTable;
@@ -505,9 +505,10 @@ static const void *gluePayloadFetch(BtCursor *pCur, u32 *pAmt){
 
 /* An entry's offset in the file has no meaning here. But OP_Column keeps a long value while this
 ** number of its cursor stays the same. So another row needs another number, and so does a row with
-** new content. */
+** new content. A page has less than 65,536 entries. */
 static i64 glueOffset(BtCursor *pCur){
-  return GLUE_CURSOR(pCur)->nArrival;
+  GlueCursor *p = GLUE_CURSOR(pCur);
+  return p->nBase*0x20000 + p->iAt;
 }
 
 /* An upper bound to detect corruption: the engine has its own checksums. */
