@@ -20,7 +20,9 @@ struct EngineSpan {
 
 /* The entry under a cursor. `local` bytes of its `total` bytes of payload lie at `payload`.
 ** LSMVBT_READABLE_BEHIND readable bytes follow them. They stay there until the cursor moves. So do
-** the entries around it, whose payloads are whole: those before it have negative indexes. */
+** the entries around it, whose payloads are whole: those before it have negative indexes. An entry
+** that is shown among others has no `payload`, since nothing was read for it: its place is that at
+** index 0. */
 typedef struct EngineRow EngineRow;
 struct EngineRow {
   sqlite3_int64 rowid;           /* The key, in a table */

@@ -48,11 +48,15 @@ struct GlueCursor {
                        ** record), pBt, pNext, nKey (saved rowid or size of pKey), pgnoRoot, curIntKey, pKeyInfo */
   EngineDb *pEngine;   /* That of the handle */
   u32 id;              /* The cursor on the Rust side */
-  i64 nArrival;        /* Counts its arrivals at entries */
+  i64 nBase;           /* Counts its entries on the Rust side. With iAt it tells entries apart */
   int iAt;             /* Its distance from its entry on the Rust side */
-  int iRow;            /* The entry in between that `row` describes; glueRow() is the current one */
+  int iKey;            /* The entry in between that has the rowid in `row`; glueRowid() is the current one's */
+  int iRow;            /* The entry in between that has the payload in `row`; glueRow() is the current one */
   EngineRow row;       /* An entry (in a table at least the last rowid), and those around the Rust side's */
 };
+
+/* In GlueCursor.iRow: no entry has its payload in `row` yet. */
+#define GLUE_NO_PAYLOAD (-0x7fffffff)
 
 #define GLUE(p)         ((GlueBtree*)(p))
 #define GLUE_CURSOR(p)  ((GlueCursor*)(p))

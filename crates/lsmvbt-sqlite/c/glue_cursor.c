@@ -86,24 +86,38 @@ static int glueUnpack(KeyInfo *pKeyInfo, const void *pKey, i64 nKey, UnpackedRec
   return SQLITE_OK;
 }
 
-/* After a move: on an entry, nowhere, or an error. */
+/* After a move by the Rust side: on an entry, nowhere, or an error. */
 static int glueArrived(BtCursor *pCur, int rc){
   GlueCursor *p = GLUE_CURSOR(pCur);
   pCur->eState = rc==SQLITE_OK ? CURSOR_VALID : CURSOR_INVALID;
-  p->nArrival++;
-  p->iAt = p->iRow = 0;
-  if( rc!=SQLITE_OK ) p->row.before = p->row.behind = 0;
+  p->nBase++;
+  p->iAt = p->iKey = p->iRow = 0;
+  if( rc!=SQLITE_OK ){
+    p->row.before = p->row.behind = 0;
+  }else if( p->row.payload==0 ){
+    p->iRow = GLUE_NO_PAYLOAD;
+  }
   return rc;
 }
 
-/* The current entry. */
+/* The current entry's rowid, in a table. A move looks at none, and neither at the place of a payload:
+** each would be a line of the processor's cache, and SQLite mostly asks for one of the two. */
+static SQLITE_INLINE i64 glueRowid(GlueCursor *p){
+  EngineRow *pRow = &p->row;
+  if( p->iKey!=p->iAt ){
+    if( pRow->rowids ) pRow->rowid = pRow->rowids[p->iAt];
+    p->iKey = p->iAt;
+  }
+  return pRow->rowid;
+}
+
+/* The current entry, but for its rowid. */
 static SQLITE_INLINE EngineRow *glueRow(GlueCursor *p){
   EngineRow *pRow = &p->row;
   if( p->iRow!=p->iAt ){
     const EngineSpan *pSpan = &pRow->spans[p->iAt];
     pRow->payload = &pRow->bytes[pSpan->offset];
     pRow->local = pRow->total = pSpan->size;
-    if( pRow->rowids ) pRow->rowid = pRow->rowids[p->iAt];
     p->iRow = p->iAt;
   }
   return pRow;
@@ -112,16 +126,19 @@ static SQLITE_INLINE EngineRow *glueRow(GlueCursor *p){
 /* Tells the Rust side the cursor's place, before a call that depends on it. Where that is
 ** impossible now (a collation reads a BLOB while the Rust side is at work) nothing is forgotten. */
 static int glueSync(GlueCursor *p){
-  EngineRow *pRow = glueRow(p);
+  EngineRow *pRow = &p->row;
   int rc;
   if( p->iAt==0 ) return SQLITE_OK;
+  glueRowid(p);
   rc = lsmvbt_skip(p->pEngine, p->id, p->iAt);
   if( rc!=SQLITE_OK ) return rc;
   pRow->spans += p->iAt;
   if( pRow->rowids ) pRow->rowids += p->iAt;
   pRow->before += p->iAt;
   pRow->behind -= p->iAt;
-  p->iAt = p->iRow = 0;
+  p->iRow = p->iRow==p->iAt ? 0 : GLUE_NO_PAYLOAD;
+  p->iAt = p->iKey = 0;
+  p->nBase++;
   return SQLITE_OK;
 }
 
@@ -146,12 +163,12 @@ static int glueTableMoveto(BtCursor *pCur, i64 intKey, int bias, int *pRes){
 #ifdef SQLITE_DEBUG
   pCur->pBtree->nSeek++;
 #endif
-  if( pCur->eState==CURSOR_VALID && glueRow(p)->rowid<intKey && intKey==p->row.rowid+1 ){
+  if( pCur->eState==CURSOR_VALID && glueRowid(p)<intKey && intKey==p->row.rowid+1 ){
     /* SQLite often asks for rows one after the other. */
     rc = glueNext(pCur, 0);
     if( rc!=SQLITE_OK && rc!=SQLITE_DONE ) return rc;
   }
-  if( pCur->eState==CURSOR_VALID && glueRow(p)->rowid==intKey ){
+  if( pCur->eState==CURSOR_VALID && glueRowid(p)==intKey ){
     *pRes = 0;
     return SQLITE_OK;
   }
@@ -212,10 +229,9 @@ static int glueCompareHere(BtCursor *pCur, GlueKey *pKey, int *pRes){
 ** scan. */
 static SQLITE_INLINE int glueStepShown(BtCursor *pCur, int direction){
   GlueCursor *p = GLUE_CURSOR(pCur);
-  int iAt = p->iAt + direction;
-  if( pCur->eState!=CURSOR_VALID || iAt>p->row.behind || iAt<-p->row.before ) return 0;
-  p->iAt = iAt;
-  p->nArrival++;
+  int iAt = p->iAt;
+  if( pCur->eState!=CURSOR_VALID || (direction>0 ? iAt>=p->row.behind : iAt<=-p->row.before) ) return 0;
+  p->iAt = iAt + direction;
   return 1;
 }
 
@@ -308,16 +324,15 @@ static int glueMoveto(BtCursor *pCur, const void *pKey, i64 nKey, int *pRes){
 
 /* Saves the place of a cursor, so that its tree may change. */
 static int glueSaveKey(BtCursor *pCur){
-  const EngineRow *pRow = glueRow(GLUE_CURSOR(pCur));
   u8 *aKey;
   int rc;
   assert( pCur->pKey==0 );
   if( pCur->pKeyInfo==0 ){
-    pCur->nKey = pRow->rowid;
+    pCur->nKey = glueRowid(GLUE_CURSOR(pCur));
     return SQLITE_OK;
   }
   rc = glueCopyPayload(pCur, &aKey);
-  pCur->nKey = pRow->total;
+  pCur->nKey = glueRow(GLUE_CURSOR(pCur))->total;
   pCur->pKey = aKey;
   return rc;
 }
@@ -383,8 +398,8 @@ static int glueCursor(Btree *p, Pgno iTable, int wrFlag, struct KeyInfo *pKeyInf
   if( rc!=SQLITE_OK ) return rc;
   pNew->pEngine = GLUE(p)->pEngine;
   pNew->id = id;
-  pNew->nArrival = 0;
-  pNew->iAt = pNew->iRow = 0;
+  pNew->nBase = 0;
+  pNew->iAt = pNew->iKey = pNew->iRow = 0;
   memset(&pNew->row, 0, sizeof(pNew->row));
   pCur->pgnoRoot = iTable;
   pCur->iPage = -1;
@@ -473,7 +488,7 @@ static int gluePrevious(BtCursor *pCur, int flags){
 
 static i64 glueIntegerKey(BtCursor *pCur){
   assert( pCur->eState==CURSOR_VALID && pCur->curIntKey );
-  return glueRow(GLUE_CURSOR(pCur))->rowid;
+  return glueRowid(GLUE_CURSOR(pCur));
 }
 
 static u32 gluePayloadSize(BtCursor *pCur){
@@ -482,16 +497,18 @@ static u32 gluePayloadSize(BtCursor *pCur){
 }
 
 static const void *gluePayloadFetch(BtCursor *pCur, u32 *pAmt){
+  const EngineRow *pRow = glueRow(GLUE_CURSOR(pCur));
   assert( pCur->eState==CURSOR_VALID );
-  *pAmt = glueRow(GLUE_CURSOR(pCur))->local;
-  return glueRow(GLUE_CURSOR(pCur))->payload;
+  *pAmt = pRow->local;
+  return pRow->payload;
 }
 
 /* An entry's offset in the file has no meaning here. But OP_Column keeps a long value while this
 ** number of its cursor stays the same. So another row needs another number, and so does a row with
-** new content. */
+** new content. A page has less than 65,536 entries. */
 static i64 glueOffset(BtCursor *pCur){
-  return GLUE_CURSOR(pCur)->nArrival;
+  GlueCursor *p = GLUE_CURSOR(pCur);
+  return p->nBase*0x20000 + p->iAt;
 }
 
 /* An upper bound to detect corruption: the engine has its own checksums. */

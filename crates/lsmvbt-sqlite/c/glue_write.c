@@ -10,7 +10,7 @@ static void glueInvalidateBlobs(Btree *p, Pgno iRoot, i64 iRow, int isClearTable
   for(pCur=p->pBt->pCursor; pCur; pCur=pCur->pNext){
     if( (pCur->curFlags & BTCF_Incrblob)==0 ) continue;
     p->hasIncrblobCur = 1;
-    if( pCur->pgnoRoot==iRoot && (isClearTable || glueRow(GLUE_CURSOR(pCur))->rowid==iRow) ){
+    if( pCur->pgnoRoot==iRoot && (isClearTable || glueRowid(GLUE_CURSOR(pCur))==iRow) ){
       pCur->eState = CURSOR_INVALID;
     }
   }
@@ -121,7 +121,7 @@ static int glueDelete(BtCursor *pCur, u8 flags){
   }
   rc = glueSaveAll(pCur->pBt, pCur->pgnoRoot, pCur);
   if( rc==SQLITE_OK ){
-    if( pCur->pKeyInfo==0 ) glueInvalidateBlobs(pCur->pBtree, pCur->pgnoRoot, glueRow(p)->rowid, 0);
+    if( pCur->pKeyInfo==0 ) glueInvalidateBlobs(pCur->pBtree, pCur->pgnoRoot, glueRowid(p), 0);
     rc = glueSync(p);
     if( rc==SQLITE_OK ) rc = lsmvbt_delete(p->pEngine, p->id);
   }

@@ -206,7 +206,8 @@ impl<'a> Row<'a> {
 
     /// An entry that is whole in its page, with the entries around it, which the C part reaches
     /// without a call. They stay in place until the cursor moves by another way than
-    /// [`Connection::skip`].
+    /// [`Connection::skip`]. The C part also finds the entry's own payload among them, when it is
+    /// asked for.
     #[must_use]
     #[inline]
     pub fn among(around: &Around<'a>) -> Self {
@@ -217,20 +218,23 @@ impl<'a> Row<'a> {
             integer,
         } = *around;
         let (before, rest) = payloads.spans().split_at(at);
-        let payload = payloads.at(at);
         let rowids = integers.get(at..).unwrap_or_default();
         let rowids = match rowids.is_empty() {
             true => ptr::null(),
             false => rowids.as_ptr(),
         };
         Self {
+            rowid: integer,
+            payload: ptr::null(),
+            local: 0,
+            total: 0,
             bytes: payloads.bytes().as_ptr(),
             spans: rest.as_ptr(),
             rowids,
             // These can hold the number of entries of a page.
             before: before.len() as i32,
             behind: rest.len() as i32 - 1,
-            ..Self::new(integer, payload, payload.len() as u32)
+            page: PhantomData,
         }
     }
 }

@@ -38,7 +38,15 @@ impl Cache {
     pub(crate) fn get(&mut self, page: u32) -> Option<NodeRef> {
         let slot = self.slots.get_mut(&page)?;
         slot.used = true;
+        slot.node.touch();
         Some(slot.node.clone())
+    }
+
+    /// See [`crate::page::Node::touch`].
+    pub(crate) fn touch(&self, page: u32) {
+        if let Some(slot) = self.slots.get(&page) {
+            slot.node.touch();
+        }
     }
 
     pub(crate) fn insert(&mut self, page: u32, node: NodeRef) {

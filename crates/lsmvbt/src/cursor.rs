@@ -265,11 +265,19 @@ impl Cursor {
 
     fn edge(&mut self, core: &mut Core, last: bool) -> Result<bool> {
         let root = self.start(core)?;
+        let there = self
+            .edge_from(core, root, last)
+            .and_then(|there| self.settled(core).map(|()| there));
+        if there.is_err() {
+            self.steps.clear();
+        }
+        there
+    }
+
+    fn edge_from(&mut self, core: &mut Core, root: u32, last: bool) -> Result<bool> {
         let mut target = if last { Target::Last } else { Target::First };
         core.descend(root, self.tree, self.view, &mut target, &mut self.steps)?;
-        let there = self.enter_leaf(core, last)?;
-        self.settled(core)?;
-        Ok(there)
+        self.enter_leaf(core, last)
     }
 
     /// Keeps the data to find the place again.
@@ -301,6 +309,7 @@ impl Cursor {
     /// entries of other versions, this works only after the cursor was moved within it. Nothing is
     /// read for this. They stay in place until the cursor moves by another way than
     /// [`Cursor::skip`].
+    #[inline]
     pub fn around(&self) -> Option<Around<'_>> {
         let leaf = self.steps.last()?;
         let (spans, at) = self.seen_of(leaf)?;
@@ -317,6 +326,7 @@ impl Cursor {
     }
 
     /// The view's part of the current page, if known, and the place of the entry in it.
+    #[inline]
     fn seen_of<'a>(&'a self, leaf: &'a Step) -> Option<(&'a Spans, usize)> {
         if leaf.node.plain(self.view) {
             return Some((leaf.node.spans(), leaf.index));
@@ -448,8 +458,19 @@ impl Cursor {
             };
             if let Some(at) = neighbor(&leaf.node, self.view, None, back) {
                 leaf.index = at;
+                self.touch_next(core, back);
                 return Ok(true);
             }
+        }
+    }
+
+    /// Has the processor fetch the beginning of the leaf that a scan comes to next. It goes through the
+    /// entries of this one meanwhile.
+    fn touch_next(&self, core: &Core, back: bool) {
+        if let [.., above, _] = &self.steps[..]
+            && let Some(at) = neighbor(&above.node, self.view, Some(above.index), back)
+        {
+            core.cache.touch(above.node.child(at));
         }
     }
 

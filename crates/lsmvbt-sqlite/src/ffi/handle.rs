@@ -91,19 +91,28 @@ impl Handle {
         }
     }
 
-    /// Runs `work`, and turns errors and panics into result codes. All calls of the C part come here. So
-    /// after each of them, whatever has failed, the connection holds no version that it does not read.
+    /// Runs `work`, and turns errors and panics into result codes. All calls of the C part come here, but
+    /// for those that [`Handle::moving`] takes. So after each of them, whatever has failed, the connection
+    /// holds no version that it does not read.
     pub(super) fn run(&self, work: impl FnOnce(&mut Inner) -> Result<c_int>) -> c_int {
+        self.moving(|inner| {
+            let code = work(inner).unwrap_or_else(|error| inner.code_of(&error));
+            if let Some(connection) = inner.connection() {
+                connection.let_go();
+            }
+            Ok(code)
+        })
+    }
+
+    /// The same for work that only moves a cursor of an open transaction: it gives up no version.
+    #[inline]
+    pub(super) fn moving(&self, work: impl FnOnce(&mut Inner) -> Result<c_int>) -> c_int {
         let result = catch_unwind(AssertUnwindSafe(|| {
             let Ok(mut inner) = self.inner.try_borrow_mut() else {
                 sqlite::log(code::MISUSE, "called from within its own call");
                 return code::MISUSE;
             };
-            let code = work(&mut inner).unwrap_or_else(|error| inner.code_of(&error));
-            if let Some(connection) = inner.connection() {
-                connection.let_go();
-            }
-            code
+            work(&mut inner).unwrap_or_else(|error| inner.code_of(&error))
         }));
         result.unwrap_or(code::INTERNAL)
     }

@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_uint};
 
 use super::code;
-use super::exports::{NOWHERE, doing, run};
+use super::exports::NOWHERE;
 use super::handle::{Handle, Inner};
 use crate::engine::{CursorId, Result, Row};
 
@@ -18,16 +18,15 @@ pub(super) unsafe fn moving(
     row: *mut Row<'_>,
     work: impl FnOnce(&mut Inner) -> Result<bool>,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        run(db, |inner| {
-            if cursor == NOWHERE || !work(inner)? {
-                return Ok(code::DONE);
-            }
-            row.cast::<Row<'_>>().write(inner.opened()?.row(cursor)?);
-            Ok(code::OK)
-        })
-    }
+    // SAFETY: the caller's promise. A shared reference suffices: Handle guards its own state.
+    unsafe { &*db }.moving(|inner| {
+        if cursor == NOWHERE || !work(inner)? {
+            return Ok(code::DONE);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { row.cast::<Row<'_>>().write(inner.opened()?.row(cursor)?) };
+        Ok(code::OK)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -68,6 +67,6 @@ unsafe extern "C" fn lsmvbt_step(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lsmvbt_skip(db: *mut Handle, cursor: c_uint, by: c_int) -> c_int {
-    // SAFETY: a connection.
-    unsafe { doing(db, |inner| inner.opened()?.skip(cursor, by)) }
+    // SAFETY: a connection. A shared reference suffices: Handle guards its own state.
+    unsafe { &*db }.moving(|inner| inner.opened()?.skip(cursor, by).map(|()| code::OK))
 }

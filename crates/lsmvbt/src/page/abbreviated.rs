@@ -11,22 +11,40 @@ use crate::payloads::{Payloads, Sought};
 const SEARCHES: u8 = 2;
 
 /// The numbers of all keys of a node, cut down to the bits that distinguish them. Each takes two
-/// bytes, so that those of many nodes fit the processor's cache.
+/// bytes, so that those of many nodes fit the processor's cache. A search reads the last one of each
+/// block, then one block: two or three lines of that cache, where halving would wait for each read.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     kind: u32,
     /// The first key to compare with: a router covers the keys before the second one, whatever its
     /// own key is.
     from: usize,
+    /// The number of keys from that one on.
+    count: usize,
     /// The number of that key, which is the smallest.
     least: u64,
     /// The number of last bits that are dropped.
     shift: u32,
-    /// From the first compared key on.
-    all: Vec<Cut>,
+    /// The number of blocks in `all` before those of the keys. They have the last one of each of these.
+    lasts: usize,
+    all: Vec<Block>,
 }
 
-type Cut = u16;
+/// Signed, because processors compare such numbers at once; they are not negative.
+type Cut = i16;
+const BITS: u32 = Cut::BITS - 1;
+
+/// Numbers that are compared at once. Behind the last one it is filled up with the highest.
+type Block = [Cut; BLOCK];
+const BLOCK: usize = 16;
+
+fn blocks(cuts: impl ExactSizeIterator<Item = Cut>) -> Vec<Block> {
+    let mut blocks = vec![[Cut::MAX; BLOCK]; cuts.len().div_ceil(BLOCK)];
+    for (place, cut) in blocks.as_flattened_mut().iter_mut().zip(cuts) {
+        *place = cut;
+    }
+    blocks
+}
 
 impl Numbers {
     fn new(kind: u32, numbers: &[u64], from: usize) -> Numbers {
@@ -34,16 +52,20 @@ impl Numbers {
         debug_assert!(compared.is_sorted());
         let least = compared.first().copied().unwrap_or(0);
         let most = compared.last().map_or(0, |last| last.saturating_sub(least));
-        let shift = (u64::BITS - most.leading_zeros()).saturating_sub(Cut::BITS);
-        let all = compared
-            .iter()
-            .map(|number| (number.saturating_sub(least) >> shift) as Cut);
+        let shift = (u64::BITS - most.leading_zeros()).saturating_sub(BITS);
+        let cut = |number: &u64| (number.saturating_sub(least) >> shift) as Cut;
+        let cuts = blocks(compared.iter().map(cut));
+        let mut all = blocks(cuts.iter().map(|block| block[BLOCK - 1]));
+        let lasts = all.len();
+        all.extend(cuts);
         Numbers {
             kind,
             from,
+            count: compared.len(),
             least,
             shift,
-            all: all.collect(),
+            lasts,
+            all,
         }
     }
 
@@ -54,15 +76,19 @@ impl Numbers {
             return self.from..self.from;
         };
         let Ok(cut) = Cut::try_from(above >> self.shift) else {
-            let end = self.from + self.all.len();
+            let end = self.from + self.count;
             return end..end;
         };
-        let begin = before(&self.all, cut);
-        let count = match self.all[begin..] {
-            [one, other, ..] if one == cut && other == cut => {
-                self.all[begin..].partition_point(|other| *other == cut)
+        let (lasts, cuts) = self.all.split_at(self.lasts);
+        let block = before(lasts.as_flattened(), cut);
+        let within = cuts.get(block).map_or(0, |block| before(block, cut));
+        let begin = block * BLOCK + within;
+        let count = match cuts.as_flattened().get(begin..self.count) {
+            Some([one, other, ..]) if *one == cut && *other == cut => {
+                let same = &cuts.as_flattened()[begin..self.count];
+                same.partition_point(|other| *other == cut)
             }
-            [one, ..] if one == cut => 1,
+            Some([one, ..]) if *one == cut => 1,
             _ => 0,
         };
         let begin = self.from + begin;
@@ -70,11 +96,11 @@ impl Numbers {
     }
 }
 
-/// The number of smaller ones. It reads all, several at once: in halving, each read waits for the
-/// one before.
-fn before(all: &[Cut], cut: Cut) -> usize {
-    let smaller: Cut = all.iter().map(|other| Cut::from(*other < cut)).sum();
-    usize::from(smaller)
+/// The number of smaller ones, counted several at once.
+#[inline]
+fn before(blocks: &[Cut], cut: Cut) -> usize {
+    let smaller: Cut = blocks.iter().map(|other| Cut::from(*other < cut)).sum();
+    smaller as usize
 }
 
 /// See the module. A copy of a node for a change has none.
@@ -91,6 +117,11 @@ impl Clone for Abbreviated {
 }
 
 impl Abbreviated {
+    #[inline]
+    pub(crate) fn is_made(&self) -> bool {
+        self.made.get().is_some()
+    }
+
     /// A key is inserted or removed.
     pub(crate) fn forget(&mut self) {
         *self = Abbreviated::default();
@@ -110,7 +141,7 @@ impl Abbreviated {
             Some(made) => made,
             None => self.make(keys, from, wanted.kind, sought)?,
         };
-        let fits = made.kind == wanted.kind && made.from + made.all.len() == keys.spans().len();
+        let fits = made.kind == wanted.kind && made.from + made.count == keys.spans().len();
         fits.then_some((made, wanted.sought))
     }
 
@@ -189,11 +220,36 @@ mod tests {
 
     #[test]
     fn numbers_near_each_other_are_told_apart() {
-        let numbers: Vec<u64> = (0..400).map(|n| (1 << 60) + n * 100).collect();
-        let made = Numbers::new(1, &numbers, 0);
-        for (at, number) in numbers.iter().enumerate() {
-            assert_eq!(made.alike(*number), at..at + 1);
-            assert_eq!(made.alike(number + 50), at + 1..at + 1);
+        for count in (0..70).chain([255, 256, 257, 400]) {
+            let numbers: Vec<u64> = (0..count).map(|n| (1 << 60) + n * 100).collect();
+            let made = Numbers::new(1, &numbers, 0);
+            for (at, number) in numbers.iter().enumerate() {
+                assert_eq!(made.alike(*number), at..at + 1);
+                assert_eq!(made.alike(number + 50), at + 1..at + 1);
+            }
+        }
+    }
+
+    #[test]
+    fn equal_numbers_are_found_across_blocks() {
+        for (smaller, same, larger) in [
+            (0, 1, 0),
+            (0, 40, 0),
+            (15, 2, 15),
+            (16, 1, 16),
+            (20, 100, 3),
+            (3, 16, 300),
+        ] {
+            let parts = [(1, smaller), (7, same), (u64::MAX, larger)];
+            let numbers: Vec<u64> = parts
+                .iter()
+                .flat_map(|(n, count)| vec![*n; *count])
+                .collect();
+            holds(&numbers, 0, 7);
+            assert_eq!(
+                Numbers::new(1, &numbers[..smaller + same], 0).alike(7),
+                smaller..smaller + same
+            );
         }
     }
 }

@@ -5,6 +5,7 @@
 //! Nodes are shared as [`NodeRef`]. A change copies a shared node, so a cursor's node never
 //! changes.
 
+use std::hint;
 use std::sync::{Arc, OnceLock};
 
 use super::abbreviated::{Abbreviated, Numbers};
@@ -77,8 +78,8 @@ impl Entry {
     }
 }
 
-/// A decoded page. Fields that a search reads come first, in this order, so that it takes two lines
-/// of the processor's cache.
+/// A decoded page. Fields that a search reads come first, in this order, so that they are in few lines of
+/// the processor's cache.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Node {
@@ -163,6 +164,19 @@ impl Node {
         self.entries.get_or_init(|| self.decode_cells().collect())
     }
 
+    /// Reads the lines of the processor's cache that a search or a scan reads first, all at once. Counting a
+    /// reference to the node reads one of them, and no later read begins before it is there.
+    #[inline]
+    pub(crate) fn touch(&self) {
+        let spans = self.spans.get().map_or(0, |spans| spans.integers().len());
+        hint::black_box((
+            self.newest_start,
+            self.heap.len(),
+            spans,
+            self.abbreviated.is_made(),
+        ));
+    }
+
     /// The number of entries.
     pub(crate) fn len(&self) -> usize {
         self.count as usize
@@ -208,6 +222,7 @@ impl Node {
     }
 
     /// True if every entry is visible at `view`: nothing needs to be filtered.
+    #[inline]
     pub(crate) fn plain(&self, view: u64) -> bool {
         self.dead == 0 && self.newest_start <= view
     }
@@ -296,6 +311,7 @@ impl Node {
     }
 
     /// The payloads at places in this node.
+    #[inline]
     pub(crate) fn payloads<'a>(&'a self, spans: &'a [Span]) -> Payloads<'a> {
         Payloads::new(&self.heap, spans)
     }

@@ -16,18 +16,20 @@ pub(crate) struct With {
     pub(crate) children: bool,
 }
 
-/// The places of payloads in the heap, integer keys, and children, entry by entry.
+/// The places of payloads in the heap, integer keys, and children, entry by entry. Fields that are read
+/// first come first, as in the node.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(crate) struct Spans {
+    elsewhere: u32,
+    /// An integer key was not larger than the one before it.
+    repeats: bool,
+    with: With,
+    /// The first and the last integer key, so that a search need not read them in the list.
+    ends: (i64, i64),
     spans: Vec<Span>,
     integers: Vec<i64>,
     children: Vec<u32>,
-    with: With,
-    elsewhere: usize,
-    /// The first and the last integer key, so that a search need not read them in the list.
-    ends: (i64, i64),
-    /// An integer key was not larger than the one before it.
-    repeats: bool,
 }
 
 fn span(e: &Entry) -> Span {
@@ -59,7 +61,7 @@ impl Spans {
 
     pub(crate) fn insert(&mut self, at: usize, e: &Entry) {
         let span = span(e);
-        self.elsewhere += usize::from(span.len == ELSEWHERE);
+        self.elsewhere += u32::from(span.len == ELSEWHERE);
         self.spans.insert(at, span);
         if self.with.integers {
             self.integers.insert(at, e.key);
@@ -74,7 +76,7 @@ impl Spans {
 
     pub(crate) fn remove(&mut self, at: usize) {
         let span = self.spans.remove(at);
-        self.elsewhere -= usize::from(span.len == ELSEWHERE);
+        self.elsewhere -= u32::from(span.len == ELSEWHERE);
         if self.with.integers {
             self.integers.remove(at);
             self.note_ends();
@@ -111,6 +113,7 @@ impl Spans {
 
     /// The first and the last of integer keys that follow each other without a gap, as rowids
     /// mostly do. Then a key's place is known without a read of any other.
+    #[inline]
     pub(crate) fn consecutive(&self) -> Option<(i64, i64)> {
         let (first, last) = self.ends;
         let gaps = usize::try_from(last.wrapping_sub(first)).ok()?;
@@ -118,6 +121,7 @@ impl Spans {
     }
 
     /// The integer key of an entry; 0, if there are none.
+    #[inline]
     pub(crate) fn integer(&self, at: usize) -> i64 {
         match self.consecutive() {
             Some((first, _)) => first + at as i64,
@@ -137,10 +141,15 @@ impl Spans {
 
     /// The entries around one whose payloads are in the page, as indexes. `None` where its own is
     /// not.
+    #[inline]
     pub(crate) fn run(&self, at: usize) -> std::ops::Range<usize> {
         if self.elsewhere == 0 {
             return 0..self.spans.len();
         }
+        self.run_of_some(at)
+    }
+
+    fn run_of_some(&self, at: usize) -> std::ops::Range<usize> {
         let is_here = |s: &&Span| s.len != ELSEWHERE;
         let before = self.spans[..at].iter().rev().take_while(is_here).count();
         let from = self.spans[at..].iter().take_while(is_here).count();
@@ -152,6 +161,7 @@ impl Spans {
     }
 
     /// Those of a run.
+    #[inline]
     pub(crate) fn slice(&self, run: std::ops::Range<usize>) -> (&[Span], &[i64]) {
         let integers = self.integers.get(run.clone()).unwrap_or_default();
         (&self.spans[run], integers)

@@ -48,10 +48,15 @@ pub(crate) enum Visible {
 }
 
 impl Visible {
+    #[inline]
     pub(crate) fn of(node: &NodeRef, view: u64) -> Visible {
         if node.plain(view) {
             return Visible::All(node.len());
         }
+        Visible::sifted(node, view)
+    }
+
+    fn sifted(node: &NodeRef, view: u64) -> Visible {
         let entries = node.entries().iter().enumerate();
         Visible::Some(
             entries
@@ -153,18 +158,19 @@ impl Core {
         target: &mut Target<'_>,
     ) -> Result<usize> {
         if let Some(key) = integer_of_all(node, view, target)
-            && let [_, others @ ..] = node.spans().integers()
-            && let [first, .., last] | [first @ last] = *others
+            && node.len() > 0
         {
-            return Ok(match find_integer(others, (first, last), key) {
+            let spans = node.spans();
+            let integers = spans.integers();
+            // The first one covers everything below the second, whatever its own key says.
+            let not_larger = match find_integer(integers, 1, spans.ends(), key) {
                 Ok(at) => {
-                    at + others[at..]
-                        .iter()
-                        .take_while(|other| **other == key)
-                        .count()
+                    let same = integers[at..].iter().take_while(|other| **other == key);
+                    at + same.count()
                 }
-                Err(before) => before,
-            });
+                Err(at) => at,
+            };
+            return Ok(not_larger - 1);
         }
         let visible = Visible::of(node, view);
         if visible.len() == 0 {
@@ -174,7 +180,6 @@ impl Core {
                 what,
             });
         }
-        // The first one covers everything below the second, whatever its own key says.
         let found = self.search(node, &visible, 1, target)?;
         self.equal_router |= found.equal;
         Ok(visible.at(found.not_larger - 1))
@@ -193,7 +198,7 @@ impl Core {
                 Some((first, _)) if key < first => Err(0),
                 Some((_, last)) if key > last => Err(node.len()),
                 Some((first, _)) => Ok((key - first) as usize),
-                None => find_integer(spans.integers(), spans.ends(), key),
+                None => find_integer(spans.integers(), 0, spans.ends(), key),
             };
             return Ok(match found {
                 Ok(at) => Place {
@@ -225,7 +230,7 @@ impl Core {
 
     /// Goes down from a root to the leaf where `target` belongs. The leaf's index is not set.
     /// `steps` may hold an earlier path at the same view, which no writer changes. Its nodes are
-    /// not fetched again.
+    /// not fetched again. After an error `steps` is no path.
     pub(crate) fn descend(
         &mut self,
         root: u32,
@@ -236,14 +241,23 @@ impl Core {
     ) -> Result<()> {
         let (mut page, mut level) = (root, None);
         for depth in 0.. {
-            if steps.get(depth).is_none_or(|step| step.page != page) {
-                steps.truncate(depth);
+            let is_there =
+                |step: &Step| step.page == page && level.is_none_or(|l| l == step.node.level);
+            if !steps.get(depth).is_some_and(is_there) {
                 let node = self.node_of(page, tree, level)?;
-                let index = 0;
-                steps.push(Step { page, node, index });
+                let step = Step {
+                    page,
+                    node,
+                    index: 0,
+                };
+                match steps.get_mut(depth) {
+                    Some(other) => *other = step,
+                    None => steps.push(step),
+                }
             }
             let step = &mut steps[depth];
             if step.node.level == 0 {
+                steps.truncate(depth + 1);
                 break;
             }
             if step.node.level > MAX_LEVEL {
@@ -320,32 +334,40 @@ fn integer_of_all(node: &NodeRef, view: u64, target: &Target<'_>) -> Option<i64>
     }
 }
 
-/// The place of an integer key among others in order, or the place where it would be. Rowids are
-/// mostly dense. So the first guess, from its distance to the first and the last, is mostly the
-/// place or next to it. A caller that knows these two passes them: each would be a line of the
-/// processor's cache.
+/// The place of an integer key among others in order, or the place where it would be; those before
+/// `from` are known not to be larger. Keys mostly lie at even distances. So the first guess, from the
+/// distance to the first and the last, is mostly the place or next to it, and steps that double lead
+/// from there to the place. The caller knows the first and the last: reading them would be two lines of
+/// the processor's cache.
 fn find_integer(
     integers: &[i64],
+    from: usize,
     (first, last): (i64, i64),
     key: i64,
 ) -> std::result::Result<usize, usize> {
-    if integers.is_empty() || key < first {
-        return Err(0);
+    let (mut low, mut high) = (from, integers.len());
+    if low >= high {
+        return Err(low);
     }
-    if key > last {
-        return Err(integers.len());
-    }
-    let (mut low, mut high) = (0, integers.len());
-    let part = key.wrapping_sub(first) as u64 as f64;
-    let whole = last.wrapping_sub(first) as u64 as f64;
-    let mut probe = (part / whole.max(1.0) * (high - 1) as f64) as usize;
+    // Keys too far apart for these numbers only spoil the guess.
+    let part = key.wrapping_sub(first) as f64;
+    let whole = last.wrapping_sub(first).max(1) as f64;
+    let guess = (part / whole * (high - 1) as f64) as u32 as usize;
+    let mut probe = guess.clamp(low, high - 1);
+    let mut step = 0;
     while low < high {
         match integers[probe].cmp(&key) {
             Ordering::Equal => return Ok(probe),
-            Ordering::Less => low = probe + 1,
-            Ordering::Greater => high = probe,
+            Ordering::Less => {
+                low = probe + 1;
+                probe = low + step.min((high - low) / 2);
+            }
+            Ordering::Greater => {
+                high = probe;
+                probe = (high - step.min((high - low) / 2)).saturating_sub(1);
+            }
         }
-        probe = low + (high - low) / 2;
+        step = 2 * step + 1;
     }
     Err(low)
 }
@@ -378,5 +400,56 @@ pub(crate) fn neighbor(
             .iter()
             .position(|e| e.visible(view))
             .map(|i| begin + i)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As halving finds it, but for which of several equal keys.
+    fn finds(integers: &[i64], from: usize, key: i64) {
+        let ends = match integers {
+            [] => (0, 0),
+            [first, .., last] | [first @ last] => (*first, *last),
+        };
+        let (found, rest) = (find_integer(integers, from, ends, key), &integers[from..]);
+        match found {
+            Ok(at) => assert!(at >= from && integers[at] == key, "{key} in {integers:?}"),
+            Err(at) => {
+                let expected = rest.binary_search(&key).map_err(|at| from + at);
+                assert_eq!(Err(at), expected, "{key} in {integers:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_integer_is_found_however_the_others_lie() {
+        let even: Vec<i64> = (0..300).map(|n| 7 * n - 100).collect();
+        let growing: Vec<i64> = (0..62).map(|n| 1 << n).collect();
+        let shrinking: Vec<i64> = growing.iter().rev().map(|n| -n).collect();
+        let far: Vec<i64> = [
+            i64::MIN,
+            i64::MIN + 1,
+            -1,
+            0,
+            0,
+            0,
+            1,
+            i64::MAX - 1,
+            i64::MAX,
+        ]
+        .to_vec();
+        for all in [even, growing, shrinking, far] {
+            for length in 0..=all.len() {
+                let part = &all[..length];
+                for key in part.iter().chain(&[i64::MIN, i64::MAX, 0]) {
+                    for near in [key.saturating_sub(1), *key, key.saturating_add(1)] {
+                        finds(part, 0, near);
+                        finds(part, length.min(1), near);
+                    }
+                }
+            }
+        }
     }
 }
