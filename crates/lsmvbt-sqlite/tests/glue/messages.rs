@@ -121,5 +121,10 @@ fn an_option_of_the_shell_makes_no_file() {
     let help = shell("--help");
     assert!(help.status.success() && help.stdout.starts_with(b"usage"));
     assert_eq!(shell("--no-such-option").status.code(), Some(2));
-    assert_eq!(std::fs::read_dir(place.path()).expect("it is there").count(), 0);
+    assert_eq!(
+        std::fs::read_dir(place.path())
+            .expect("it is there")
+            .count(),
+        0
+    );
 }
