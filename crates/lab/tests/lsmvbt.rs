@@ -43,6 +43,43 @@ fn power_cuts_lose_nothing() {
 }
 
 #[test]
+fn a_soak_finds_nothing_but_a_planted_defect() {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root || !std::path::Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED: needs root and /dev/fuse");
+        return;
+    }
+    let soak = |more: &str| {
+        let dir = tempfile::tempdir().expect("a directory");
+        let arguments =
+            "--mode lsmvbt --events 40 --seconds 30 --hurry 12 --rate 20 --workers 4 --disk 64";
+        let all: Vec<&str> = arguments
+            .split(' ')
+            .chain(more.split_whitespace())
+            .collect();
+        onewrite_lab("soak", &[&all[..], &["--dir", path(dir.path())]].concat())
+    };
+    let output = soak("");
+    assert!(
+        output.status.success(),
+        "{}{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+    let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
+    assert!(number(&report["acknowledged"]) > 0, "{report:#}");
+
+    let output = soak("--broken acknowledges-rolled-back");
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let output = soak("--library /none");
+    assert!(
+        text(&output.stderr).contains("no extension"),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+#[test]
 fn the_slides_are_reproduced_with_a_reason_for_every_count_that_differs() {
     if !can_make(FileSystem::Ext4) {
         return;

@@ -55,7 +55,7 @@ fn text(error: rusqlite::Error) -> String {
 }
 
 fn create(job: &Job) -> Result<Found, String> {
-    worker::load(&job.library)?;
+    worker::load(job)?;
     let connection = worker::connect(job).map_err(text)?;
     let tables = format!(
         "BEGIN;
@@ -77,7 +77,7 @@ fn create(job: &Job) -> Result<Found, String> {
 
 /// Reads all lists in one transaction, and writes it into the history.
 fn read_all(job: &Job) -> Result<Found, String> {
-    worker::load(&job.library)?;
+    worker::load(job)?;
     let connection = worker::connect(job).map_err(text)?;
     let began = now();
     let mut statement = connection
@@ -102,7 +102,7 @@ fn read_all(job: &Job) -> Result<Found, String> {
 
 fn open(job: &Job) -> Result<Connection, String> {
     if job.role == Role::Check {
-        worker::load(&job.library)?;
+        worker::load(job)?;
         return worker::connect(job).map_err(text);
     }
     // A copy is a stock database.

@@ -124,11 +124,11 @@ impl Fleet {
 
     /// Workers that start from now on load this library.
     pub fn upgrade(&mut self, library: &Path) {
-        self.job.library = library.to_owned();
+        self.job.library = Some(library.to_owned());
     }
 
-    pub fn library(&self) -> &Path {
-        &self.job.library
+    pub fn library(&self) -> Option<&Path> {
+        self.job.library.as_deref()
     }
 
     /// Fills every empty place, continues stopped processes whose time has come, and notes those
@@ -169,7 +169,7 @@ impl Fleet {
         if let Some((library, synchronous)) = &self.other
             && random.one_in(2)
         {
-            job.library.clone_from(library);
+            job.library = Some(library.clone());
             job.synchronous.clone_from(synchronous);
             self.with_other += 1;
         }

@@ -18,8 +18,8 @@ pub struct Job {
     pub role: Role,
     pub database: PathBuf,
     pub mode: String,
-    /// The extension to load.
-    pub library: PathBuf,
+    /// The extension to load. Without one, SQLite's library has the mode itself.
+    pub library: Option<PathBuf>,
     /// The worker's own history, to which it appends. It is not on the file system under test.
     pub history: PathBuf,
     /// Errors and wrong sums: `NANOSECONDS KIND CODE TEXT` a line.

@@ -51,7 +51,8 @@ scripts/soak makes the programs in Node and Go available, and the library of ano
 Examples:
   onewrite-lab soak --mode onewrite --seconds 3600
   onewrite-lab soak --mode direct --seconds 600 --rate 20 --hurry 3
-  onewrite-lab soak --mode swal --events 20 --hurry 20 --require rust,python";
+  onewrite-lab soak --mode swal --events 20 --hurry 20 --require rust,python
+  onewrite-lab soak --mode lsmvbt --libsqlite3 target/libsqlite3 --seconds 3600";
 
 /// A journal mode of onewrite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -60,6 +61,8 @@ pub enum Mode {
     Waldio,
     Direct,
     Swal,
+    /// The other B-tree; takes a build with --features lsmvbt
+    Lsmvbt,
 }
 
 impl Mode {
@@ -69,12 +72,18 @@ impl Mode {
             Self::Waldio => "waldio",
             Self::Direct => "direct",
             Self::Swal => "swal",
+            Self::Lsmvbt => "lsmvbt",
         }
     }
 
     /// Whether a stock SQLite may use the database at the same time.
     fn has_stock_neighbours(self) -> bool {
         self == Self::Direct
+    }
+
+    /// Whether an extension has the mode, and not SQLite's library itself.
+    fn is_of_extension(self) -> bool {
+        self != Self::Lsmvbt
     }
 }
 
@@ -142,6 +151,10 @@ pub struct Args {
     #[arg(long, env = "ONEWRITE_SOAK_GO")]
     go: Option<PathBuf>,
 
+    /// Directory of scripts/libsqlite3, whose library Python loads in mode lsmvbt
+    #[arg(long, value_name = "DIR")]
+    libsqlite3: Option<PathBuf>,
+
     /// Extension to load [default: the one next to this program]
     #[arg(long, value_name = "FILE")]
     library: Option<PathBuf>,
@@ -197,6 +210,24 @@ impl Args {
         }
     }
 
+    /// Refuses what the mode does not have.
+    fn check(&self) -> Result<(), String> {
+        if self.mode.is_of_extension() {
+            return match self.libsqlite3 {
+                Some(_) => Err("--libsqlite3 is for --mode lsmvbt".to_owned()),
+                None => Ok(()),
+            };
+        }
+        let libraries = [&self.library, &self.next_library, &self.other_library];
+        if libraries.iter().any(|library| library.is_some()) {
+            return Err("mode lsmvbt has no extension to load".to_owned());
+        }
+        match cfg!(feature = "lsmvbt") {
+            true => Ok(()),
+            false => Err("mode lsmvbt takes a build with --features lsmvbt".to_owned()),
+        }
+    }
+
     fn onewrite(&self) -> Result<PathBuf, String> {
         Self::next_to_this("onewrite")
     }
@@ -207,6 +238,7 @@ pub fn run(args: &Args) -> Outcome {
     if !rustix::process::geteuid().is_root() {
         return Err("soak takes root: it makes a file system and mounts it".to_owned());
     }
+    args.check()?;
     interrupt::install()?;
     private_mounts().map_err(|error| error.to_string())?;
     let seed = args.seed.unwrap_or_else(fresh_seed);

@@ -57,17 +57,30 @@ impl Programs {
         let this = std::env::current_exe().map_err(text)?;
         let mut programs = Self::default();
         programs.add("rust", vec![this.into(), "soak-worker".into()]);
-        programs.add("python", vec![args.python.clone().into(), python.into()]);
-        programs.add("node", vec![args.node.clone().into(), node.into()]);
-        match &args.go {
-            Some(go) => programs.add("go", vec![go.clone().into()]),
-            None => programs.missing.push(Missing {
-                language: "go",
-                why: "--go names no program".to_owned(),
-            }),
+        let python = [args.python.clone().into(), python.into()];
+        if args.mode.is_of_extension() {
+            programs.add("python", python.into());
+            programs.add("node", vec![args.node.clone().into(), node.into()]);
+            match &args.go {
+                Some(go) => programs.add("go", vec![go.clone().into()]),
+                None => programs.lack("go", "--go names no program"),
+            }
+        } else {
+            match &args.libsqlite3 {
+                Some(place) => programs.add("python", with_library(place, python)),
+                None => programs.lack("python", "--libsqlite3 names no library with the mode"),
+            }
+            for language in ["node", "go"] {
+                programs.lack(language, "its SQLite is compiled in, without the mode");
+            }
         }
         programs.expect(&args.require)?;
         Ok(programs)
+    }
+
+    fn lack(&mut self, language: &'static str, why: &str) {
+        let why = why.to_owned();
+        self.missing.push(Missing { language, why });
     }
 
     fn add(&mut self, language: &'static str, command: Vec<OsString>) {
@@ -77,7 +90,7 @@ impl Programs {
                 sqlite,
                 command,
             }),
-            Err(why) => self.missing.push(Missing { language, why }),
+            Err(why) => self.lack(language, &why),
         }
     }
 
@@ -96,6 +109,14 @@ impl Programs {
     pub fn of(&self, language: &str) -> Option<&Program> {
         self.found.iter().find(|one| one.language == language)
     }
+}
+
+/// A command that takes the SQLite of a directory of scripts/libsqlite3.
+fn with_library(place: &Path, command: [OsString; 2]) -> Vec<OsString> {
+    let mut path = OsString::from("LD_LIBRARY_PATH=");
+    path.push(place.join("lib"));
+    let env = [OsString::from("env"), path];
+    env.into_iter().chain(command).collect()
 }
 
 /// Asks a program for the version of its SQLite.

@@ -94,7 +94,7 @@ fn progress_bar(args: &Args) -> ProgressBar {
 }
 
 /// The job of every worker, but for what its place decides.
-fn first_job(args: &Args, database: PathBuf, library: PathBuf, directory: &Path) -> Job {
+fn first_job(args: &Args, database: PathBuf, library: Option<PathBuf>, directory: &Path) -> Job {
     let by_wall_clock = args.broken == Some(Broken::HistoriesByWallClock);
     Job {
         role: Role::Work,
@@ -162,8 +162,11 @@ impl<'a> Run<'a> {
             eprintln!("no program in {}: {}", missing.language, missing.why);
         }
         let disk = Disk::new(args.disk << 20, directory)?;
-        let library = directory.join("libonewrite-1.so");
-        std::fs::copy(args.library()?, &library).map_err(text)?;
+        let mut library = None;
+        if args.mode.is_of_extension() {
+            let copy = library.insert(directory.join("libonewrite-1.so"));
+            std::fs::copy(args.library()?, copy).map_err(text)?;
+        }
         let job = first_job(args, disk.database(), library, directory);
         if args.broken == Some(Broken::DeviceIgnoresFlushes) {
             disk.ignore_flushes();
@@ -221,7 +224,7 @@ impl<'a> Run<'a> {
         change: impl FnOnce(&mut Job),
     ) -> Result<Command, String> {
         let mut job = self.job.clone();
-        job.library = self.fleet.library().to_owned();
+        job.library = self.fleet.library().map(Path::to_owned);
         job.role = role;
         change(&mut job);
         let program = self.programs.of(language);
@@ -269,7 +272,10 @@ impl<'a> Run<'a> {
     fn is_possible(&self, event: Event) -> bool {
         match event {
             Event::Shell => self.args.mode.has_stock_neighbours(),
-            Event::Upgrade => self.args.next_library.is_some() || self.args.seconds >= 60,
+            Event::Upgrade => {
+                let is_long = self.args.seconds >= 60;
+                self.args.mode.is_of_extension() && (self.args.next_library.is_some() || is_long)
+            }
             Event::ClockJump => self.report.not_done.is_empty(),
             _ => true,
         }
@@ -434,12 +440,19 @@ impl<'a> Run<'a> {
         {
             return Ok(());
         }
-        let mut methods = vec!["onewrite backup"];
+        let mut methods = Vec::new();
+        // It has no SQLite that could read the other B-tree.
+        if self.args.mode.is_of_extension() {
+            methods.push("onewrite backup");
+        }
         if self.programs.of("python").is_some() {
             methods.extend(["backup API", "VACUUM INTO"]);
         }
         if self.args.mode.has_stock_neighbours() {
             methods.push(".backup of a stock shell");
+        }
+        if methods.is_empty() {
+            return Ok(());
         }
         let method = *self.random.choose(&methods);
         self.copies += 1;

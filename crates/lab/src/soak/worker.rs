@@ -26,6 +26,14 @@ use super::job::{Job, now, wall_clock};
 const APPEND: &str =
     "INSERT INTO list VALUES(?1, ?2) ON CONFLICT(k) DO UPDATE SET v = v || ' ' || excluded.v";
 
+const CHECKPOINTS: &[&str] = &[
+    "PRAGMA wal_checkpoint(PASSIVE)",
+    "PRAGMA wal_checkpoint(FULL)",
+    "PRAGMA wal_checkpoint(RESTART)",
+    "PRAGMA wal_checkpoint(TRUNCATE)",
+];
+const VACUUMS: &[&str] = &["VACUUM", "PRAGMA incremental_vacuum(20)"];
+
 /// An operation of a transaction.
 #[derive(Clone, Debug)]
 enum Operation {
@@ -61,8 +69,11 @@ struct Worker {
     seq: u64,
 }
 
-/// Makes the VFS `onewrite` of this library available to the whole process.
-pub fn load(library: &Path) -> Result<(), String> {
+/// Makes the VFS `onewrite` of the job's library available to the whole process.
+pub fn load(job: &Job) -> Result<(), String> {
+    let Some(library) = &job.library else {
+        return Ok(());
+    };
     let load = || {
         let connection = Connection::open_in_memory()?;
         // SAFETY: the library is the engine's own, named by the user who started the run.
@@ -78,7 +89,10 @@ pub fn load(library: &Path) -> Result<(), String> {
 /// Opens the database in the job's mode.
 pub fn connect(job: &Job) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
-    let connection = Connection::open_with_flags_and_vfs(&job.database, flags, "onewrite")?;
+    let connection = match job.library {
+        Some(_) => Connection::open_with_flags_and_vfs(&job.database, flags, "onewrite")?,
+        None => Connection::open_with_flags(&job.database, flags)?,
+    };
     connection.busy_timeout(Duration::from_millis(job.busy_ms))?;
     let pragma = format!("PRAGMA journal_mode={}", job.mode);
     let mode: String = connection.query_row(&pragma, [], |row| row.get(0))?;
@@ -123,7 +137,7 @@ fn edn(operations: &[Operation]) -> String {
 /// # Errors
 /// The extension or the files of the worker cannot be opened or written.
 pub fn run(job: Job) -> Result<(), String> {
-    load(&job.library)?;
+    load(&job)?;
     let open = |path: &Path| {
         let file = File::options().append(true).create(true).open(path);
         file.map_err(|error| format!("{}: {error}", path.display()))
@@ -168,11 +182,16 @@ impl Worker {
         Ok(connection)
     }
 
+    /// A checkpoint now and then, or what the other B-tree has of that kind.
     fn checkpoint(&mut self, connection: Connection) -> rusqlite::Result<Connection> {
         if self.random.one_in(100) {
-            let modes = ["PASSIVE", "FULL", "RESTART", "TRUNCATE"];
-            let pragma = format!("PRAGMA wal_checkpoint({})", self.random.choose(&modes));
-            connection.query_row(&pragma, [], |_| Ok(()))?;
+            let upkeep = match self.job.library {
+                Some(_) => CHECKPOINTS,
+                None => VACUUMS,
+            };
+            let mut statement = connection.prepare(self.random.choose::<&str>(upkeep))?;
+            let mut rows = statement.query([])?;
+            while rows.next()?.is_some() {}
         }
         Ok(connection)
     }

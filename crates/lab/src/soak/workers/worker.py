@@ -15,6 +15,8 @@ import sys
 import time
 
 BUSY, LOCKED = 5, 6
+CHECKPOINTS = [f"PRAGMA wal_checkpoint({mode})" for mode in ("PASSIVE", "FULL", "RESTART", "TRUNCATE")]
+VACUUMS = ["VACUUM", "PRAGMA incremental_vacuum(20)"]
 
 
 def probe():
@@ -23,13 +25,15 @@ def probe():
 
 
 def load(library):
+    if library is None:  # SQLite's library has the mode.
+        return
     loader = sqlite3.connect(":memory:")
     loader.enable_load_extension(True)
     loader.load_extension(library)
 
 
 def connect(job):
-    uri = f"file:{job['database']}?vfs=onewrite"
+    uri = f"file:{job['database']}" + ("?vfs=onewrite" if job["library"] else "")
     c = sqlite3.connect(uri, uri=True, timeout=job["busy_ms"] / 1000, isolation_level=None)
     mode = c.execute(f"PRAGMA journal_mode={job['mode']}").fetchone()[0]
     if mode != job["mode"]:
@@ -180,8 +184,8 @@ class Worker:
         self.connection.execute("PRAGMA cache_size=50")
 
     def checkpoint(self):
-        mode = self.chance.choice(["PASSIVE", "FULL", "RESTART", "TRUNCATE"])
-        self.connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+        upkeep = CHECKPOINTS if self.job["library"] else VACUUMS
+        self.connection.execute(self.chance.choice(upkeep)).fetchall()
 
     def work(self):
         pause = 1 / self.job["rate"]
