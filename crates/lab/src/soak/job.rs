@@ -41,6 +41,8 @@ pub struct Job {
     pub epoch_s: u64,
     /// How many of the reading transactions hold their snapshot for seconds, 0 to 1.
     pub long_readers: f64,
+    /// Statements of which a worker runs one now and then, before a transaction.
+    pub upkeep: Vec<String>,
     /// The file that a copy goes to.
     pub copy: PathBuf,
     /// A check expects the transactions that were acknowledged before this time, in nanoseconds.

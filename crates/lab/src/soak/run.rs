@@ -18,7 +18,7 @@ use super::job::{ACCOUNTS, BALANCE, Job, Role, now, wall_clock};
 use super::programs::Programs;
 use super::report::Report;
 use super::tasks::{self, Kind, Tasks};
-use super::{Args, Broken, merge};
+use super::{Args, Broken, Mode, merge};
 
 const TICK: Duration = Duration::from_millis(100);
 /// Errors of a full disk may come this long after the space is back: a statement waits for locks
@@ -93,8 +93,34 @@ fn progress_bar(args: &Args) -> ProgressBar {
     bar
 }
 
+/// Statements of which a worker runs one now and then. Where LS-MVBT keeps a history, it refuses to vacuum;
+/// so a run has one or the other.
+fn upkeep(mode: Mode, seed: u64) -> Vec<String> {
+    let statements: &[&str] = match (mode, seed.is_multiple_of(2)) {
+        (Mode::Lsmvbt, true) => &["VACUUM", "PRAGMA incremental_vacuum(20)"],
+        (Mode::Lsmvbt, false) => &[
+            "PRAGMA lsmvbt_history = 100",
+            "PRAGMA lsmvbt_history = '5 seconds'",
+            "PRAGMA lsmvbt_history = 0",
+        ],
+        _ => &[
+            "PRAGMA wal_checkpoint(PASSIVE)",
+            "PRAGMA wal_checkpoint(FULL)",
+            "PRAGMA wal_checkpoint(RESTART)",
+            "PRAGMA wal_checkpoint(TRUNCATE)",
+        ],
+    };
+    statements.iter().map(ToString::to_string).collect()
+}
+
 /// The job of every worker, but for what its place decides.
-fn first_job(args: &Args, database: PathBuf, library: Option<PathBuf>, directory: &Path) -> Job {
+fn first_job(
+    args: &Args,
+    seed: u64,
+    database: PathBuf,
+    library: Option<PathBuf>,
+    directory: &Path,
+) -> Job {
     let by_wall_clock = args.broken == Some(Broken::HistoriesByWallClock);
     Job {
         role: Role::Work,
@@ -113,6 +139,7 @@ fn first_job(args: &Args, database: PathBuf, library: Option<PathBuf>, directory
         keys: 8,
         epoch_s: 20,
         long_readers: 0.03,
+        upkeep: upkeep(args.mode, seed),
         copy: PathBuf::new(),
         until: u64::MAX,
         integrity: false,
@@ -167,7 +194,7 @@ impl<'a> Run<'a> {
             let copy = library.insert(directory.join("libonewrite-1.so"));
             std::fs::copy(args.library()?, copy).map_err(text)?;
         }
-        let job = first_job(args, disk.database(), library, directory);
+        let job = first_job(args, seed, disk.database(), library, directory);
         if args.broken == Some(Broken::DeviceIgnoresFlushes) {
             disk.ignore_flushes();
         }

@@ -26,14 +26,6 @@ use super::job::{Job, now, wall_clock};
 const APPEND: &str =
     "INSERT INTO list VALUES(?1, ?2) ON CONFLICT(k) DO UPDATE SET v = v || ' ' || excluded.v";
 
-const CHECKPOINTS: &[&str] = &[
-    "PRAGMA wal_checkpoint(PASSIVE)",
-    "PRAGMA wal_checkpoint(FULL)",
-    "PRAGMA wal_checkpoint(RESTART)",
-    "PRAGMA wal_checkpoint(TRUNCATE)",
-];
-const VACUUMS: &[&str] = &["VACUUM", "PRAGMA incremental_vacuum(20)"];
-
 /// An operation of a transaction.
 #[derive(Clone, Debug)]
 enum Operation {
@@ -162,7 +154,7 @@ impl Worker {
                 Some(open) => Ok(open),
                 None => self.open(),
             };
-            match open.and_then(|open| self.checkpoint(open)) {
+            match open.and_then(|open| self.keep_up(open)) {
                 Ok(open) => connection = self.step(open)?,
                 Err(error) => self.note("open", &error)?,
             }
@@ -182,14 +174,11 @@ impl Worker {
         Ok(connection)
     }
 
-    /// A checkpoint now and then, or what the other B-tree has of that kind.
-    fn checkpoint(&mut self, connection: Connection) -> rusqlite::Result<Connection> {
+    /// See [`Job::upkeep`].
+    fn keep_up(&mut self, connection: Connection) -> rusqlite::Result<Connection> {
         if self.random.one_in(100) {
-            let upkeep = match self.job.library {
-                Some(_) => CHECKPOINTS,
-                None => VACUUMS,
-            };
-            let mut statement = connection.prepare(self.random.choose::<&str>(upkeep))?;
+            let statement = self.random.choose(&self.job.upkeep).as_str();
+            let mut statement = connection.prepare(statement)?;
             let mut rows = statement.query([])?;
             while rows.next()?.is_some() {}
         }

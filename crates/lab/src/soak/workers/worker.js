@@ -190,7 +190,7 @@ for (;;) {
   sleep(random() * 2000 / job.rate);
   try {
     db ??= connect();
-    if (random() < 0.01) db.exec(`PRAGMA wal_checkpoint(${choose(['PASSIVE', 'FULL', 'RESTART', 'TRUNCATE'])})`);
+    if (random() < 0.01) db.exec(choose(job.upkeep));
   } catch (error) {
     note('open', error);
     continue;

@@ -15,8 +15,6 @@ import sys
 import time
 
 BUSY, LOCKED = 5, 6
-CHECKPOINTS = [f"PRAGMA wal_checkpoint({mode})" for mode in ("PASSIVE", "FULL", "RESTART", "TRUNCATE")]
-VACUUMS = ["VACUUM", "PRAGMA incremental_vacuum(20)"]
 
 
 def probe():
@@ -183,9 +181,8 @@ class Worker:
         self.connection.execute(f"PRAGMA wal_autocheckpoint={pages}")
         self.connection.execute("PRAGMA cache_size=50")
 
-    def checkpoint(self):
-        upkeep = CHECKPOINTS if self.job["library"] else VACUUMS
-        self.connection.execute(self.chance.choice(upkeep)).fetchall()
+    def keep_up(self):
+        self.connection.execute(self.chance.choice(self.job["upkeep"])).fetchall()
 
     def work(self):
         pause = 1 / self.job["rate"]
@@ -195,7 +192,7 @@ class Worker:
                 if self.connection is None:
                     self.open()
                 if self.chance.random() < 0.01:
-                    self.checkpoint()
+                    self.keep_up()
             except sqlite3.Error as error:
                 self.note("open", error)
                 continue

@@ -27,20 +27,21 @@ import (
 const clockMonotonic = 1
 
 type job struct {
-	Database    string  `json:"database"`
-	Mode        string  `json:"mode"`
-	Library     string  `json:"library"`
-	History     string  `json:"history"`
-	Notes       string  `json:"notes"`
-	Process     int64   `json:"process"`
-	Seed        int64   `json:"seed"`
-	Rate        float64 `json:"rate"`
-	BusyMs      int64   `json:"busy_ms"`
-	Accounts    int64   `json:"accounts"`
-	Total       int64   `json:"total"`
-	Keys        int64   `json:"keys"`
-	EpochS      int64   `json:"epoch_s"`
-	LongReaders float64 `json:"long_readers"`
+	Database    string   `json:"database"`
+	Mode        string   `json:"mode"`
+	Library     string   `json:"library"`
+	History     string   `json:"history"`
+	Notes       string   `json:"notes"`
+	Process     int64    `json:"process"`
+	Seed        int64    `json:"seed"`
+	Rate        float64  `json:"rate"`
+	BusyMs      int64    `json:"busy_ms"`
+	Accounts    int64    `json:"accounts"`
+	Total       int64    `json:"total"`
+	Keys        int64    `json:"keys"`
+	EpochS      int64    `json:"epoch_s"`
+	LongReaders float64  `json:"long_readers"`
+	Upkeep      []string `json:"upkeep"`
 }
 
 type operation struct {
@@ -335,8 +336,7 @@ func (w *worker) work() {
 			err = w.connect()
 		}
 		if err == nil && w.random.Intn(100) == 0 {
-			mode := []string{"PASSIVE", "FULL", "RESTART", "TRUNCATE"}[w.random.Intn(4)]
-			_, err = one(w.db, "PRAGMA wal_checkpoint("+mode+")")
+			_, err = one(w.db, w.Upkeep[w.random.Intn(len(w.Upkeep))])
 		}
 		if err != nil {
 			w.note("open", err)
