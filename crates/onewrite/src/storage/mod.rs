@@ -49,7 +49,7 @@ pub use device::WriteCache;
 pub use error::{Operation, StorageError, is_denial};
 pub use file::{Durability, LogFile};
 pub use holders::{Holder, lock_holders, openers};
-pub use initialize::{Init, ParseInitError};
+pub use initialize::{Init, ParseInitError, most_bytes_of_a_file};
 pub use kept::close_kept_databases;
 pub(crate) use kept::kept_database;
 pub use lock::{LockByte, LockKind, is_byte_locked, is_present, lock_path};
