@@ -232,4 +232,10 @@ impl Log {
     pub fn may_lack_space_for_mapped_blocks(&self) -> bool {
         ["btrfs", "overlay"].contains(&&*self.file.capabilities().filesystem)
     }
+
+    /// Whether the file system's blocks are so small that SQLite's wal-index has holes: SQLite makes it by
+    /// one byte in each 4 KiB.
+    pub fn leaves_holes_in_index(&self) -> bool {
+        self.file.block_bytes().is_ok_and(|bytes| bytes < 4096)
+    }
 }

@@ -9,7 +9,7 @@ use super::{Counts, crash, depth_of, everything};
 /// is less durable.
 pub const MIXED: &str = "groups next to one that is less durable";
 
-/// A commit at FULL makes all before it durable, whoever made them: C14.
+/// A commit at FULL makes all commits before it durable: C14.
 #[test]
 fn a_commit_at_full_makes_those_before_it_durable_at_whatever_level() {
     let mut random = Random::new(seed(MIXED));
