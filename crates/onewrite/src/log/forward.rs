@@ -24,7 +24,9 @@ use rustix::io::Errno;
 
 use super::{Log, space};
 use crate::mode::{Layout, Region};
-use crate::storage::{Access, Durability, Init, LogFile, Reserve, StorageError};
+use crate::storage::{
+    Access, Durability, Init, LogFile, Reserve, StorageError, most_bytes_of_a_file,
+};
 use crate::sync::atomic::Ordering;
 use crate::wal::{self, FrameNo};
 
@@ -126,7 +128,8 @@ impl Log {
     pub fn lacks_region(&self) -> Option<u64> {
         let wanted = space::chunk_end(&self.geometry, 0) + REGION_BYTES;
         let has = self.file.size().is_ok_and(|size| size >= wanted);
-        if has || self.region_begun.swap(true, Ordering::AcqRel) {
+        if has || self.region_begun.swap(true, Ordering::AcqRel) || wanted > most_bytes_of_a_file()
+        {
             return None;
         }
         let free = self.file.free_space().unwrap_or(0);
@@ -228,5 +231,11 @@ impl Log {
     /// blocks are written in place. An overlay does not say what is below it.
     pub fn may_lack_space_for_mapped_blocks(&self) -> bool {
         ["btrfs", "overlay"].contains(&&*self.file.capabilities().filesystem)
+    }
+
+    /// Whether the file system's blocks are so small that SQLite's wal-index has holes: SQLite makes it by
+    /// one byte in each 4 KiB.
+    pub fn leaves_holes_in_index(&self) -> bool {
+        self.file.block_bytes().is_ok_and(|bytes| bytes < 4096)
     }
 }

@@ -26,7 +26,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use crate::log::Geometry;
-use crate::storage::{Init, LockByte, LockKind, LogFile, StorageError};
+use crate::storage::{Init, LockByte, LockKind, LogFile, StorageError, most_bytes_of_a_file};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Instant, Mutex, sleep};
 use crate::waits::{GROWTH_STEP, LONGEST_PAUSE, MOMENT, Patience, STUCK_LOCK, Short};
@@ -101,6 +101,11 @@ fn in_blocks(geometry: &Geometry, bytes: u64) -> u64 {
     bytes.next_multiple_of(geometry.unit().max(4096))
 }
 
+/// Where blocks end that are made ahead, if `end` is needed: the process may not make larger files.
+pub fn ahead(target: u64, end: u64) -> u64 {
+    target.min(most_bytes_of_a_file()).max(end)
+}
+
 /// The next step, after `bytes` were initialized and flushed in `time`.
 fn step_after(bytes: u64, time: Duration) -> u64 {
     let in_a_step = u128::from(bytes) * GROWTH_STEP.as_nanos() / time.as_nanos().max(1);
@@ -164,7 +169,7 @@ impl Space {
     pub fn first_end(geometry: &Geometry, size: u64) -> u64 {
         match size >= least_end(geometry) {
             true => size,
-            false => chunk_end(geometry, 0),
+            false => ahead(chunk_end(geometry, 0), size),
         }
     }
 
@@ -193,7 +198,7 @@ impl Space {
         init: Init,
     ) -> Result<(), StorageError> {
         let mut known = self.ready.load(Ordering::Relaxed);
-        let chunk = chunk_end(geometry, known);
+        let chunk = ahead(chunk_end(geometry, known), known);
         while known < chunk {
             let next = self.step_from(geometry, known).min(chunk);
             let mut is_own = false;
@@ -233,9 +238,9 @@ impl Space {
             })
         };
         let step = extend(&|size| match size {
-            0 => in_blocks(geometry, end).max(SMALLEST),
+            0 => ahead(in_blocks(geometry, end).max(SMALLEST), end),
             _ if size >= end => size,
-            _ => self.step_from(geometry, size).max(end),
+            _ => ahead(self.step_from(geometry, size), end),
         });
         match step {
             // A flush that found no space has lost earlier writes, and is not retried.

@@ -122,6 +122,14 @@ impl LogFile {
         Ok(fallocate(self.as_fd(), flags, from, bytes)?)
     }
 
+    /// Bytes of a block of its file system.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn block_bytes(&self) -> io::Result<u64> {
+        Ok(rustix::fs::fstatvfs(self.as_fd())?.f_bsize)
+    }
+
     /// Bytes that are free on its file system for any user.
     ///
     /// # Errors

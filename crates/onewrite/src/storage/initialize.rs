@@ -11,6 +11,7 @@ use super::observer::{self, Call};
 use super::probe::FALLOC_FL_WRITE_ZEROES;
 use rustix::fs::{FallocateFlags, fallocate, fdatasync};
 use rustix::io::{Errno, pwrite};
+use rustix::process::{Resource, getrlimit};
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
@@ -19,6 +20,13 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Bytes of zeros in one write. Extending writes hold the inode's lock, so a commit may have to
 /// wait for one. Measured: 1 to 3 ms while 32 MiB were initialized, and 11 ms with pieces of 8 MiB.
 const PIECE_BYTES: usize = 256 << 10;
+
+/// How far a file may grow in this process, in whole blocks (RLIMIT_FSIZE). A call that goes beyond ends the
+/// process, unless that ignores SIGXFSZ. So no blocks are made ahead beyond it.
+pub fn most_bytes_of_a_file() -> u64 {
+    let limit = getrlimit(Resource::Fsize).current;
+    limit.map_or(u64::MAX, |bytes| bytes - bytes % 4096)
+}
 
 /// How blocks are initialized.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]

@@ -49,11 +49,13 @@ pub use device::WriteCache;
 pub use error::{Operation, StorageError, is_denial};
 pub use file::{Durability, LogFile};
 pub use holders::{Holder, lock_holders, openers};
-pub use initialize::{Init, ParseInitError};
+pub use initialize::{Init, ParseInitError, most_bytes_of_a_file};
 pub use kept::close_kept_databases;
 pub(crate) use kept::kept_database;
 pub use lock::{LockByte, LockKind, is_byte_locked, is_present, lock_path};
-pub use open::{Access, Create, DirectIo, NewFile, make_in_place, remove_file, sync_directory};
+pub use open::{
+    Access, Create, DirectIo, NewFile, make_blocks, make_in_place, remove_file, sync_directory,
+};
 pub use probe::NO_BARRIERS;
 pub use reserve::Reserve;
 pub use shared::{SharedPage, SharedWords};

@@ -8,9 +8,12 @@ use super::file::{Direct, LogFile, retry};
 use super::observer::{self, Call};
 use super::probe;
 use super::sys;
-use rustix::fs::{FileType, IFlags, Mode, OFlags, Stat, fstat, ioctl_getflags};
+use rustix::fs::{
+    FallocateFlags, FileType, IFlags, Mode, OFlags, Stat, fallocate, fstat, ioctl_getflags,
+};
 use rustix::io::Errno;
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::OnceLock;
@@ -244,6 +247,21 @@ pub fn make_in_place(path: &Path, new: NewFile) -> Result<(), StorageError> {
         }
         Err(e) if e.is_there_already() => Ok(()),
         Err(e) => Err(e),
+    }
+}
+
+/// Makes every block of a part of a file, with its size. So a store into memory that is mapped from there
+/// needs no space.
+///
+/// # Errors
+/// No space; an I/O error.
+pub fn make_blocks(path: &Path, part: Range<u64>) -> Result<(), StorageError> {
+    let file = open_buffered(path, Create::Never, Access::ReadWrite)?;
+    let (plain, bytes) = (FallocateFlags::empty(), part.end - part.start);
+    match retry(|| fallocate(&file, plain, part.start, bytes)) {
+        // Then the file has holes, as SQLite makes it.
+        Err(Errno::OPNOTSUPP) => Ok(()),
+        made => made.map_err(|e| StorageError::io(path, Operation::Initialize, e)),
     }
 }
 

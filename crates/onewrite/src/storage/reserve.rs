@@ -26,7 +26,7 @@ use super::description::Description;
 use super::observer::{self, Call};
 use super::open::open_descriptor;
 use super::probe::FALLOC_FL_WRITE_ZEROES;
-use super::{Init, LogFile, Operation, sys};
+use super::{Init, LogFile, Operation, most_bytes_of_a_file, sys};
 
 /// Bytes that are made at once.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -168,6 +168,9 @@ impl Reserve {
 
     /// Adds durable blocks behind the window.
     fn make(&self, piece: &Range<u64>, init: Init) -> io::Result<()> {
+        if piece.end > most_bytes_of_a_file() {
+            return Err(Errno::NOSPC.into());
+        }
         let bytes = piece.end - piece.start;
         let flags = match init {
             Init::WriteZeroes => FALLOC_FL_WRITE_ZEROES,

@@ -164,7 +164,8 @@ impl SharedSlots {
 fn allocate(file: &File, layout: SlotLayout) -> rustix::io::Result<()> {
     let bytes = layout.bytes() as u64;
     let space = rustix::fs::fstatvfs(file)?;
-    if space.f_bavail.saturating_mul(space.f_frsize) / SPACE_PART < bytes {
+    let has_space = space.f_bavail.saturating_mul(space.f_frsize) / SPACE_PART >= bytes;
+    if !has_space || SLOTS_AT + bytes > super::most_bytes_of_a_file() {
         return Err(rustix::io::Errno::NOSPC);
     }
     let flags = rustix::fs::FallocateFlags::empty();

@@ -24,7 +24,9 @@ use crate::mode::{
 use crate::storage::DirectIo;
 use choice::{Choice, Optional, Takes};
 use wanted::UPGRADE_IN_URI;
-pub(super) use wanted::{check_modes, is_set, is_wrong, mode_of_uri, upgrade_of_uri, wanted_mode};
+pub(super) use wanted::{
+    check_modes, is_set, is_wrong, mode_of_uri, upgrade_of_uri, wanted_mode, warn_of_unsuited,
+};
 
 /// The beginning of every setting's name.
 const PREFIX: &str = "onewrite_";
@@ -452,7 +454,7 @@ fn on_or_off(is_on: bool) -> &'static str {
     if is_on { "on" } else { "off" }
 }
 
-pub(super) fn no_group_synch_in(mode: JournalMode) -> String {
+fn no_group_synch_in(mode: JournalMode) -> String {
     let why = match mode {
         JournalMode::Direct => ", where stock connections read the log at any moment",
         _ => "",
@@ -470,11 +472,11 @@ pub(super) fn no_linger_in(mode: JournalMode) -> String {
     )
 }
 
-pub(super) fn no_layout_in(mode: JournalMode, layout: Layout) -> String {
+fn no_layout_in(mode: JournalMode, layout: Layout) -> String {
     format!("journal mode {mode} has a layout of its own; {layout} is for journal_mode=waldio")
 }
 
-pub(super) fn no_remapping_in(mode: JournalMode) -> String {
+fn no_remapping_in(mode: JournalMode) -> String {
     format!(
         "the log of journal mode {mode} does not hold pages as the database does; use \
          journal_mode=onewrite or waldio"

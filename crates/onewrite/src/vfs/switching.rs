@@ -6,7 +6,6 @@ use super::environment::UPGRADE_WAL;
 use super::host::{Connection, SqlError};
 use super::inner::LockLevel;
 use super::pragma::{Answer, Failure};
-use super::settings::{no_group_synch_in, no_layout_in, no_remapping_in};
 use super::{convert, ffi, host};
 use crate::log::Geometry;
 use crate::log::name::longest_name;
@@ -349,23 +348,13 @@ impl Database {
         schema: &str,
     ) -> Result<(), Failure> {
         let settings = self.settings.get();
-        if settings.checkpoint.needs_gathered() && !mode.may_have(Layout::Gathered) {
-            return Err(format!("onewrite_checkpoint: {}", no_remapping_in(mode)).into());
-        }
+        settings.suit(mode)?;
         let layout = mode.layout_for(settings.layout, settings.checkpoint, None);
         if layout == Layout::Gathered {
             self.check_suits_gathered(connection, schema)?;
         }
         if mode != JournalMode::Waldio {
-            return match (settings.layout, settings.commit.group_synch) {
-                (Some(layout), _) if layout != Layout::Embedded && !mode.may_have(layout) => {
-                    Err(format!("onewrite_layout: {}", no_layout_in(mode, layout)).into())
-                }
-                (_, Some(_)) => {
-                    Err(format!("onewrite_group_synch: {}", no_group_synch_in(mode)).into())
-                }
-                (_, None) => Ok(()),
-            };
+            return Ok(());
         }
         if layout != Layout::Embedded {
             return Ok(());

@@ -12,6 +12,7 @@ mod floor;
 mod full;
 mod grouping;
 mod idle_stock;
+mod limits;
 mod metrics;
 mod normal;
 mod orphan;

@@ -30,6 +30,54 @@ fn a_uri_that_names_no_journal_mode_is_refused() {
     }
 }
 
+/// Neither can be had: the database would stay in a stock mode, and nobody would notice.
+#[test]
+fn a_uri_whose_settings_are_not_for_its_journal_mode_is_refused() {
+    let cases = [
+        (
+            "journal_mode=onewrite&onewrite_layout=page4k",
+            "onewrite_layout: journal mode onewrite has a layout of its own; page4k is for journal_mode=waldio",
+        ),
+        (
+            "onewrite_layout=gathered&journal_mode=SWAL",
+            "onewrite_layout: journal mode swal has",
+        ),
+        (
+            "journal_mode=direct&onewrite_group_synch=4,2",
+            "use journal_mode=waldio",
+        ),
+        (
+            "journal_mode=swal&onewrite_checkpoint=exchange",
+            "use journal_mode=onewrite or waldio",
+        ),
+    ];
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let made = directory.path().join("made");
+    sql(&stock(&made), "CREATE TABLE t(x)");
+    for (settings, told) in cases {
+        for path in [&path, &made] {
+            let uri = format!("file:{}?{settings}", path.display());
+            let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_URI;
+            let refused = open_flags(uri.as_ref(), "onewrite", flags)
+                .and_then(|db| db.execute_batch("SELECT count(*) FROM sqlite_schema"))
+                .expect_err(settings)
+                .to_string();
+            assert!(refused.contains(told), "{settings}: {refused}");
+        }
+        assert!(!path.exists(), "{settings}");
+    }
+    // A stock mode leaves the settings for a later pragma.
+    let uri = format!(
+        "file:{}?journal_mode=delete&onewrite_layout=page4k",
+        path.display()
+    );
+    let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_URI;
+    let db = open_flags(uri.as_ref(), "onewrite", flags).expect("a connection");
+    assert_eq!(sql(&db, "PRAGMA journal_mode=waldio"), "waldio");
+    assert_eq!(status(&db)["layout"], "page4k");
+}
+
 /// A connection whose URI asks for a mode.
 fn asking_for(mode: &str, path: &Path) -> Connection {
     let uri = format!("file:{}?journal_mode={mode}", path.display());
@@ -219,7 +267,7 @@ fn the_status_says_why_the_requested_mode_is_not_in_use() {
 #[test]
 fn words_that_mean_nothing_are_warnings_in_the_status() {
     let directory = tempfile::tempdir().expect("a directory");
-    let cases: [(&[(&str, &str)], &str); 9] = [
+    let cases: [(&[(&str, &str)], &str); 10] = [
         (
             &[("ONEWRITE_JOURNAL_MODE", "waldo")],
             "ONEWRITE_JOURNAL_MODE: unknown value 'waldo'",
@@ -254,6 +302,13 @@ fn words_that_mean_nothing_are_warnings_in_the_status() {
         (
             &[("ONEWRITE_SYNCHRONUS", "full")],
             "ONEWRITE_SYNCHRONUS: no variable has this name: use ONEWRITE_SYNCHRONOUS",
+        ),
+        (
+            &[
+                ("ONEWRITE_JOURNAL_MODE", "onewrite"),
+                ("ONEWRITE_LAYOUT", "page4k"),
+            ],
+            "onewrite_layout: journal mode onewrite has a layout of its own; page4k is for journal_mode=waldio",
         ),
         (&[("ONEWRITE_JOURNAL_MODE", "onewrite")], ""),
     ];

@@ -20,6 +20,8 @@ pub struct Config {
     pub synchronous: &'static str,
     /// `onewrite_synchronous`.
     pub floor: &'static str,
+    /// The pragma of the connection whose commits need not be durable.
+    pub less: &'static str,
     pub group: &'static str,
     pub group_commit: &'static str,
     /// `onewrite_compression` and `onewrite_differences`, in the modes that have them.
@@ -40,6 +42,7 @@ impl Config {
         sync: "auto",
         synchronous: "FULL",
         floor: "none",
+        less: "synchronous=NORMAL",
         group: "off",
         group_commit: "auto",
         compressing: None,
@@ -64,7 +67,7 @@ impl Config {
 pub enum Step {
     /// A transaction that counts itself: the statements between BEGIN and COMMIT.
     Transaction(Vec<String>),
-    /// The same, by a second connection, which is set to `synchronous=NORMAL`.
+    /// The same, by a second connection, which is less durable: [`Config::less`].
     AtNormal(Vec<String>),
     /// The same, by a third connection, which is as durable as the first: they share their flushes.
     Turn(Vec<String>),
@@ -337,7 +340,7 @@ impl<'a> Player<'a> {
     fn at_normal(&mut self) -> rusqlite::Result<&Connection> {
         if self.at_normal.is_none() {
             let connection = open_as(self.config, self.directory)?;
-            run(&connection, "PRAGMA synchronous=NORMAL")?;
+            run(&connection, &format!("PRAGMA {}", self.config.less))?;
             run(&connection, "PRAGMA wal_autocheckpoint=0")?;
             self.at_normal = Some(connection);
         }

@@ -10,6 +10,7 @@ mod chance;
 mod disk;
 mod explore;
 mod history;
+mod levels;
 #[path = "../common/random.rs"]
 mod random;
 mod record;
@@ -64,6 +65,13 @@ fn make(name: &'static str, page: u32, random: &mut Random) -> History {
         "next to one at NORMAL" => {
             for _ in 0..3 {
                 steps.extend([m.one(), m.one(), m.at_normal(), m.one()]);
+            }
+        }
+        levels::MIXED => {
+            for _ in 0..2 {
+                steps.extend([m.turn(), m.one(), m.at_normal(), m.turn(), m.at_normal()]);
+                steps.extend([m.at_normal(), m.one(), m.at_normal(), checkpoint("PASSIVE")]);
+                steps.extend([m.turn(), m.at_normal(), m.one()]);
             }
         }
         "a group behind one at NORMAL" => {
@@ -480,49 +488,6 @@ fn stored_pages() {
     }
 }
 
-/// Commits that return before they are durable may be lost, the last ones first. A commit is never
-/// lost in part, and none is lost after a close.
-#[test]
-fn normal() {
-    let synchronous = "NORMAL";
-    everything(
-        "synchronous=NORMAL",
-        Config {
-            synchronous,
-            ..Config::USUAL
-        },
-    );
-    let sync = "normal";
-    everything(
-        "onewrite_sync=normal",
-        Config {
-            sync,
-            ..Config::USUAL
-        },
-    );
-}
-
-/// The same at NORMAL, where `onewrite_synchronous=full` makes each commit durable.
-#[test]
-fn normal_with_a_floor() {
-    for (mode, layout) in [
-        ("waldio", "embedded"),
-        ("waldio", "gathered"),
-        ("onewrite", "packed"),
-        ("swal", "compressed"),
-        ("direct", "stock"),
-    ] {
-        let base = Config {
-            mode,
-            layout,
-            synchronous: "NORMAL",
-            floor: "full",
-            ..Config::USUAL
-        };
-        everything(&format!("a floor in {mode}, {layout}"), base);
-    }
-}
-
 #[test]
 fn group_synch() {
     let group = "3,2";
@@ -633,17 +598,19 @@ fn a_group_that_is_not_flushed_is_caught() {
         ..Config::USUAL
     };
     let depth = Depth { cuts: 2, sparse: 1 };
-    // The direct writes of lone connections, and the recording of the mode's start, stay.
-    let (_, found) = crash(&config, "in turns", &mut random, depth, |events| {
-        let mut begun = 0;
-        let mut keep = |event: &Event| {
-            begun += u32::from(matches!(event, Event::Begin(_)));
-            begun < 4 || !matches!(event, Event::Flush(File::Log))
-        };
-        events.into_iter().filter(|event| keep(event)).collect()
-    });
-    let wrong = found.expect_err("a commit that no flush made durable");
-    println!("caught: {wrong}");
+    for name in ["in turns", levels::MIXED] {
+        // The direct writes of lone connections, and the recording of the mode's start, stay.
+        let (_, found) = crash(&config, name, &mut random, depth, |events| {
+            let mut begun = 0;
+            let mut keep = |event: &Event| {
+                begun += u32::from(matches!(event, Event::Begin(_)));
+                begun < 4 || !matches!(event, Event::Flush(File::Log))
+            };
+            events.into_iter().filter(|event| keep(event)).collect()
+        });
+        let wrong = found.expect_err("a commit that no flush made durable");
+        println!("caught: {wrong}");
+    }
 }
 
 /// The test must catch a broken engine: here the recording says that the engine did less than it

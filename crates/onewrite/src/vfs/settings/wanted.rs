@@ -3,9 +3,13 @@
 use super::super::convert;
 use super::super::database::Database;
 use super::super::environment::{self, JOURNAL_MODE, UPGRADE_WAL};
-use super::{SETTINGS, Setting, Uri, check_names};
-use crate::mode::words::ON;
-use crate::mode::{JournalMode, UpgradeOfWal};
+use super::{
+    SETTINGS, Setting, Settings, Uri, check_names, no_group_synch_in, no_layout_in, no_remapping_in,
+};
+use crate::commit::CommitConfig;
+use crate::mode::policy::LAYOUTS;
+use crate::mode::words::{ON, value_of};
+use crate::mode::{CheckpointPolicy, GroupSynch, JournalMode, Layout, UpgradeOfWal};
 
 /// The journal mode that the URI (`journal_mode=`), or else the environment, asks for.
 pub fn wanted_mode(uri: Uri<'_>) -> Option<JournalMode> {
@@ -19,7 +23,8 @@ pub fn wanted_mode(uri: Uri<'_>) -> Option<JournalMode> {
 /// Checks the words of the environment, and the mode in the URI.
 ///
 /// # Errors
-/// An unknown word in the URI.
+/// An unknown word in the URI, or a mode that its settings are not for. The database would stay in a stock
+/// mode, and a program that does not ask would not notice.
 pub fn check_modes(database: &Database, uri: Uri<'_>) -> Result<(), String> {
     environment::unknown_words().for_each(|message| database.warn(&message));
     if let Some(word) = uri(UPGRADE_IN_URI) {
@@ -30,10 +35,8 @@ pub fn check_modes(database: &Database, uri: Uri<'_>) -> Result<(), String> {
         database.warn(&why);
     }
     if let Some(word) = uri("journal_mode") {
-        return match JournalMode::wanted(&word) {
-            Ok(_) => Ok(()),
-            Err(e) => Err(format!("journal_mode: {e}")),
-        };
+        let wanted = JournalMode::wanted(&word).map_err(|e| format!("journal_mode: {e}"))?;
+        return wanted.map_or(Ok(()), |mode| shaped_by(uri).suit(mode));
     }
     if let Some(word) = JOURNAL_MODE.text().filter(|word| !word.is_empty())
         && let Err(e) = JournalMode::wanted(&word)
@@ -51,11 +54,14 @@ pub fn upgrade_of_uri(uri: Uri<'_>) -> Option<UpgradeOfWal> {
     uri(UPGRADE_IN_URI)?.parse().ok()
 }
 
-/// Whether the URI has a name or a value that no database takes, so that each is refused. `names` are those
+/// Whether the URI has a name, a value or a pair of these that no database takes, so that each is refused. `names` are those
 /// of its parameters.
 pub fn is_wrong(uri: Uri<'_>, names: &[String]) -> bool {
     let takes = |it: &Setting| uri(it.pragma).is_none_or(|said| it.takes.knows(&said));
-    let is_mode = |word: String| JournalMode::wanted(&word).is_ok();
+    let is_mode = |word: String| match JournalMode::wanted(&word) {
+        Ok(wanted) => wanted.is_none_or(|mode| shaped_by(uri).suit(mode).is_ok()),
+        Err(_) => false,
+    };
     check_names(names).is_err()
         || !uri("journal_mode").is_none_or(is_mode)
         || uri(UPGRADE_IN_URI).is_some_and(|word| word.parse::<UpgradeOfWal>().is_err())
@@ -65,6 +71,58 @@ pub fn is_wrong(uri: Uri<'_>, names: &[String]) -> bool {
 /// The journal mode of the URI alone.
 pub fn mode_of_uri(uri: Uri<'_>) -> Option<JournalMode> {
     JournalMode::from_name(&uri("journal_mode")?)
+}
+
+/// The settings in the URI that not every mode can have.
+fn shaped_by(uri: Uri<'_>) -> Settings {
+    let usual = Settings::default();
+    let word = |pragma| uri(pragma).unwrap_or_default();
+    Settings {
+        layout: value_of(&LAYOUTS, &word("onewrite_layout")).unwrap_or(usual.layout),
+        checkpoint: value_of(&CheckpointPolicy::WORDS, &word("onewrite_checkpoint"))
+            .unwrap_or(usual.checkpoint),
+        commit: CommitConfig {
+            group_synch: GroupSynch::parse(&word("onewrite_group_synch")).unwrap_or_default(),
+            ..usual.commit
+        },
+        ..usual
+    }
+}
+
+impl Settings {
+    /// Whether a new log of this mode can have them.
+    ///
+    /// # Errors
+    /// The first setting that it cannot have, and the way out.
+    pub(in super::super) fn suit(&self, mode: JournalMode) -> Result<(), String> {
+        if self.checkpoint.needs_gathered() && !mode.may_have(Layout::Gathered) {
+            return Err(format!("onewrite_checkpoint: {}", no_remapping_in(mode)));
+        }
+        if mode == JournalMode::Waldio {
+            return Ok(());
+        }
+        match (self.layout, self.commit.group_synch) {
+            (Some(layout), _) if layout != Layout::Embedded && !mode.may_have(layout) => {
+                Err(format!("onewrite_layout: {}", no_layout_in(mode, layout)))
+            }
+            (_, Some(_)) => Err(format!("onewrite_group_synch: {}", no_group_synch_in(mode))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Warns where the database will not enter the requested mode because of its settings. Of those in a URI that
+/// names the mode, this is an error.
+pub fn warn_of_unsuited(database: &Database) {
+    let mode = database
+        .requested
+        .mode
+        .filter(|_| !convert::is_converting());
+    if let Some(mode) = mode
+        && let Err(why) = database.settings.get().suit(mode)
+    {
+        database.warn(&format!("{why}; the database does not enter {mode}"));
+    }
 }
 
 /// Why the upgrade of WAL has no effect, if that cannot be intended.

@@ -189,7 +189,9 @@ fn apply_settings(database: &Database, uri: Uri<'_>) -> Result<(), String> {
         warn_of_literal_name(database);
         settings::check_modes(database, uri)?;
     }
-    database.apply_settings(uri)
+    database.apply_settings(uri)?;
+    settings::warn_of_unsuited(database);
+    Ok(())
 }
 
 /// A program that opens no URIs makes a file of the URI's name, in a stock mode.

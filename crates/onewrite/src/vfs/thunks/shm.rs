@@ -2,12 +2,13 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
+use std::ops::Range;
 
 use super::database::database;
 use super::vfs::locks_on;
 use super::{failed, shielded, with_writer};
 use crate::commit::{SharedLog, Writer};
-use crate::storage::{Access, make_in_place};
+use crate::storage::{Access, make_blocks, make_in_place};
 use crate::vfs::background::Service;
 use crate::vfs::company::{self, CHECKPOINT_LOCK, WRITE_LOCK};
 use crate::vfs::database::Database;
@@ -30,7 +31,18 @@ pub unsafe extern "C" fn db_shm_map(
         if region == 0 && inner.index().is_none() && !database.may_only_read_index {
             make_index(database);
         }
-        let code = (inner.methods().xShmMap)(inner.file(), region, size, extend, out);
+        let map = |extend| (inner.methods().xShmMap)(inner.file(), region, size, extend, out);
+        let code = match extend != 0 && makes_blocks(database) {
+            // SQLite opens the file, which it may empty, and does not make it longer.
+            true => match (map(0), region_of_index(region, size)) {
+                (SQLITE_OK, Some(part)) => match make_blocks(&database.paths.shm, part) {
+                    Err(e) if e.is_no_space() && (*out).is_null() => database.fail(&e.into()),
+                    _ => map(extend),
+                },
+                (code, _) => code,
+            },
+            false => map(extend),
+        };
         if region == 0 {
             let is_mapped = matches!(code, SQLITE_OK | ffi::SQLITE_READONLY);
             database.index.map_failed.set(!is_mapped);
@@ -51,14 +63,32 @@ fn make_index(database: &Database) {
     let wants = |log: &SharedLog| {
         log.may_lack_space_for_mapped_blocks() && log.file().access() == Access::ReadWrite
     };
-    let held = || locks_on(database.host, &database.paths.database, true);
     if database.log().is_some_and(|log| wants(&log))
-        && held() == Held::Ofd
+        && has_own_locks(database)
         && let Ok(permissions) = database.permissions()
     {
         // Otherwise SQLite makes it.
         let _ = make_in_place(&database.paths.shm, permissions);
     }
+}
+
+/// Whether to make the blocks of the wal-index, before SQLite stores there.
+fn makes_blocks(database: &Database) -> bool {
+    let wants =
+        |log: &SharedLog| log.file().access() == Access::ReadWrite && log.leaves_holes_in_index();
+    database.log().is_some_and(|log| wants(&log)) && has_own_locks(database)
+}
+
+/// Whether a close of the wal-index here ends no lock of another thread's.
+fn has_own_locks(database: &Database) -> bool {
+    locks_on(database.host, &database.paths.database, true) == Held::Ofd
+}
+
+/// The bytes of a region in the file.
+fn region_of_index(region: c_int, size: c_int) -> Option<Range<u64>> {
+    let (region, size) = (u64::try_from(region).ok()?, u64::try_from(size).ok()?);
+    let start = region.checked_mul(size)?;
+    Some(start..start.checked_add(size)?)
 }
 
 pub unsafe extern "C" fn db_shm_lock(
