@@ -13,6 +13,7 @@ mod diff;
 mod drive;
 mod flushes;
 mod full;
+mod going_back;
 mod grow;
 mod headers;
 mod heads;
