@@ -80,6 +80,7 @@ impl Core {
 
     /// The same for one that may write nothing.
     pub(crate) fn look_as_writer(&mut self) -> Result<()> {
+        self.must_be_this_file()?;
         // A writer may have failed between the first check and the lock.
         self.check_poison()?;
         self.learn_torn()?;

@@ -42,6 +42,7 @@ mod random;
 mod refused;
 mod remains;
 mod rounds;
+mod same_file;
 mod scan;
 mod several;
 mod shared;
