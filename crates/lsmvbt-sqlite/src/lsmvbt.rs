@@ -97,6 +97,9 @@ fn make_schema(db: &mut Db) -> Result<bool> {
     Ok(true)
 }
 
+/// SQLITE_CANTOPEN.
+const CANTOPEN: i32 = 14;
+
 /// The root of `sqlite_schema`.
 const SCHEMA: u32 = 1;
 
@@ -144,6 +147,7 @@ fn error(error: ::lsmvbt::Error) -> Error {
             Some(code) => Error::Vfs(code, error.to_string()),
             None => Error::Io(error.to_string()),
         },
+        ::lsmvbt::Error::OtherFile => Error::Vfs(CANTOPEN, error.to_string()),
         ::lsmvbt::Error::Poisoned => Error::Io(error.to_string()),
         ::lsmvbt::Error::NewerFormat { .. } => Error::Newer(error.to_string()),
         ::lsmvbt::Error::Damaged { .. } | ::lsmvbt::Error::WrongKind(_) => {

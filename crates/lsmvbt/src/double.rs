@@ -296,9 +296,16 @@ impl Core {
 
     /// A write of a slot has failed. If all of the slot is there, recovery would redo what the caller takes
     /// back. So nobody goes on before that.
-    fn slot_failed(&mut self, slot: u32, version: u64, round: Round, error: Error) -> Error {
-        // Where the disk is full each page is as before, or as written. After another error nobody knows.
-        let may_be_there = !error.is_full()
+    pub(crate) fn slot_failed(
+        &mut self,
+        slot: u32,
+        version: u64,
+        round: Round,
+        error: Error,
+    ) -> Error {
+        // Where the disk is full, or memory is refused, each page is as before, or as written. After another error nobody
+        // knows.
+        let may_be_there = !(error.is_full() || matches!(error, Error::NoMemory))
             || match self.read_slot(slot, version - 1) {
                 Ok(found) => found.is_some_and(|found| found.round == round),
                 Err(_) => true,

@@ -82,6 +82,8 @@ pub enum Error {
     Compare(i32),
     /// The database was opened for reading only.
     ReadOnly,
+    /// Another process has a file open that had this file's name, and the shared memory is of that one.
+    OtherFile,
     /// The handle may only read, and the database was not closed cleanly: it must be recovered.
     NeedsRecovery,
     /// The system refused memory. In a write transaction: roll back.
@@ -149,6 +151,10 @@ impl fmt::Display for Error {
             Error::CursorStale => f.write_str("the tree changed under the cursor: seek again"),
             Error::CursorInvalid => f.write_str("the cursor stands on no entry"),
             Error::TooBig(what) => write!(f, "too big: {what}"),
+            Error::OtherFile => f.write_str(
+                "a process still has the file open that had this name before, and the file with -shm behind the name \
+                 belongs to that one: close all connections of that process, and open the database again",
+            ),
             Error::Poisoned => {
                 f.write_str("an earlier flush failed: close every connection, then open again")
             }

@@ -62,6 +62,7 @@ mod recover;
 mod regions;
 mod room;
 mod rounds;
+mod same_file;
 mod shared;
 mod slots;
 mod snapshot;

@@ -158,6 +158,7 @@ impl Core {
 
     /// Learns the state from the handles that have it open.
     fn join(&mut self) -> Result<()> {
+        self.must_be_this_file()?;
         self.check_poison()?;
         self.learn_torn()?;
         self.header = self.read_header_of_others()?;
@@ -230,6 +231,7 @@ impl Core {
             self.recover(0)?;
         }
         self.learn_lost()?;
+        self.tell_file()?;
         self.tell_torn()?;
         self.tell_only_read()?;
         self.store(READY, shared::MAGIC)

@@ -348,6 +348,30 @@ mod tests {
         }
     }
 
+    /// Nothing of the slot has been written then, or not all of it.
+    #[test]
+    fn memory_that_is_refused_for_a_slot_poisons_nobody() {
+        let options = Options {
+            torn: Torn::Double,
+            ..Options::default()
+        };
+        let mut db = Db::open(MemoryFile::new().storage(), options).unwrap();
+        db.begin_write().unwrap();
+        let tree = db.create_tree(TreeKind::Integer).unwrap();
+        db.commit(Durability::Flush).unwrap();
+        db.begin_write().unwrap();
+        db.put_integer(tree, 1, b"one").unwrap();
+        let (core, number) = (&mut db.core, 0);
+        let (slot, version) = (core.load(SLOT).unwrap() as u32 & 1, core.version().unwrap());
+        let round = Round {
+            number,
+            is_last: true,
+        };
+        let error = core.slot_failed(slot, version, round, Error::NoMemory);
+        assert!(matches!(error, Error::NoMemory), "{error}");
+        db.commit(Durability::Flush).unwrap();
+    }
+
     /// A broken transaction of `Trust`, opened with `Double` on a full disk: it is refused until there is
     /// space, and nothing is lost.
     #[test]

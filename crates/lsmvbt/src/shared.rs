@@ -30,6 +30,7 @@
 //! | 44 | the page that is late, times 2^32, and the page that carries its change; 0: none, see [`crate::late`] |
 //! | 45 | commits with a late page since the floor has moved |
 //! | 46 | the page that stays in a slot, times 2^32, and the head that has its image; 0: none, see [`crate::stays`] |
+//! | 47 | which file it is: [`crate::Storage::identity`] |
 //! | 64-511 | free bitmap, a bit a page: includes pages freed since the newest durable commit, so use it after a flush |
 //! | 512-2559 | ring of pages written, for other handles' caches |
 //! | 2560- | free bitmap of page 28672 on |
@@ -73,6 +74,7 @@ pub(crate) const WAITERS: usize = 8;
 pub(crate) const LATE: usize = 44;
 pub(crate) const LATE_COMMITS: usize = 45;
 pub(crate) const STAYS: usize = 46;
+pub(crate) const FILE: usize = 47;
 /// The start of the free bitmap, its first words, and the place where it goes on.
 const FREE: usize = 64;
 const FREE_WORDS: usize = 448;

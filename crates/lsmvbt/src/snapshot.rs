@@ -35,6 +35,7 @@ impl Snapshot {
 impl Db {
     /// A snapshot of the newest version (of the base of the write transaction, if one is open).
     pub fn snapshot(&mut self) -> Result<Snapshot> {
+        self.core.must_be_this_file()?;
         self.core.check_poison()?;
         self.core.release_snapshots()?;
         let (version, mark) = self.core.mark_newest()?;
@@ -50,6 +51,7 @@ impl Db {
     /// # Errors
     /// `NoSuchVersion`; `Busy` when other handles were faster a hundred times.
     pub fn snapshot_at(&mut self, version: Version) -> Result<Snapshot> {
+        self.core.must_be_this_file()?;
         self.core.check_poison()?;
         self.core.release_snapshots()?;
         let held = self.core.snapshots.iter().find(|t| t.version == version.0);

@@ -2,13 +2,25 @@
 
 use std::sync::Arc;
 
+use foldhash::HashMap;
+
 use crate::core::{Core, Savepoint, Txn, WRITTEN};
 use crate::error::{Error, Result};
 use crate::marks::Flushed;
-use crate::page::{Node, PageType, Stamp};
+use crate::page::{NodeRef, PageType, Stamp};
+use crate::room;
 use crate::shared::{self, CURRENT, DURABLE, EPOCH, FREE_SEQ, HEADER_SEQ, HWM, NEXT, WRITING};
 use crate::storage::{Lock, LockMode};
 use crate::types::{PageNo, Version};
+
+/// A page before a savepoint.
+enum State {
+    /// The transaction had not changed it.
+    Unchanged,
+    /// It was not born.
+    Unborn,
+    Changed(NodeRef),
+}
 
 impl Core {
     /// Begins a write transaction; `from`: only on this version.
@@ -68,6 +80,7 @@ impl Core {
 
     /// The same for one that may write nothing.
     pub(crate) fn look_as_writer(&mut self) -> Result<()> {
+        self.must_be_this_file()?;
         // A writer may have failed between the first check and the lock.
         self.check_poison()?;
         self.learn_torn()?;
@@ -177,27 +190,36 @@ impl Core {
         Ok(txn.savepoints.len() - 1)
     }
 
+    /// Goes back to a savepoint. On an error nothing is undone, and all savepoints are open.
     pub(crate) fn rollback_to(&mut self, number: usize) -> Result<()> {
         let txn = self.txn()?;
-        if number >= txn.savepoints.len() {
+        let Some(first) = txn.savepoints.get(number) else {
             return Err(Error::NoSuchSavepoint(number));
-        }
+        };
         if txn.written.is_some() {
             return Err(Error::Transaction(WRITTEN));
         }
-        txn.broken = txn.broken.filter(|open| number >= *open);
-        let undone = txn.savepoints.split_off(number);
-        let ops = undone.first().map_or(0, |s| s.ops);
-        // Pages of its lists that were taken after the savepoint go with the others.
-        txn.forget_record();
-        for savepoint in undone.into_iter().rev() {
-            for (page, before) in savepoint.before {
-                self.restore(page, before)?;
-            }
+        let ops = first.ops;
+        // Of a page in several of them, the state before the first.
+        let mut before = HashMap::default();
+        for savepoint in txn.savepoints[number..].iter().rev() {
+            before.extend(savepoint.before.iter().map(|(p, n)| (*p, n.clone())));
+        }
+        let mut restored = Vec::new();
+        room::reserve(&mut restored, before.len())?;
+        for (page, before) in before {
+            restored.push((page, self.state_before(page, before)?));
+        }
+        // Nothing fails from here on. Pages of its lists that were taken after the savepoint go with the others.
+        self.txn()?.forget_record();
+        for (page, state) in restored {
+            self.restore(page, state)?;
         }
         self.undo_ops(ops)?;
         self.protect_slots();
         let txn = self.txn()?;
+        txn.broken = txn.broken.filter(|open| number >= *open);
+        txn.savepoints.truncate(number);
         txn.savepoints.push(Savepoint {
             ops,
             ..Savepoint::default()
@@ -206,29 +228,41 @@ impl Core {
         Ok(())
     }
 
+    /// The state to which a page goes back. One that was written since is read.
+    fn state_before(&mut self, page: u32, before: Option<NodeRef>) -> Result<State> {
+        let txn = self.txn()?;
+        let base = txn.base;
+        if let Some(node) = before {
+            return Ok(State::Changed(node));
+        }
+        if !txn.spilled.contains_key(&page) {
+            return Ok(State::Unchanged);
+        }
+        // Only changes after the savepoint were written there.
+        let node = self.node(page)?;
+        if node.birth > base {
+            return Ok(State::Unborn);
+        }
+        room::for_a_page()?;
+        let mut node = (*node).clone();
+        node.strip(base);
+        Ok(State::Changed(Arc::new(node)))
+    }
+
     /// Restores a page to its state before a savepoint.
-    fn restore(&mut self, page: u32, before: Option<Arc<Node>>) -> Result<()> {
-        let base = self.txn()?.base;
-        match before {
-            Some(node) => {
-                self.txn()?.dirty.insert(page, node);
+    fn restore(&mut self, page: u32, state: State) -> Result<()> {
+        let txn = self.txn()?;
+        match state {
+            State::Changed(node) => {
+                txn.dirty.insert(page, node);
             }
-            None if self.txn()?.spilled.contains_key(&page) => {
-                // Only changes after the savepoint were written there.
-                let node = self.node(page)?;
-                if node.birth > base {
-                    let txn = self.txn()?;
-                    txn.dirty.remove(&page);
-                    txn.spilled.remove(&page);
-                    self.cache.remove(page);
-                } else {
-                    let mut node = (*node).clone();
-                    node.strip(base);
-                    self.txn()?.dirty.insert(page, Arc::new(node));
-                }
+            State::Unborn => {
+                txn.dirty.remove(&page);
+                txn.spilled.remove(&page);
+                self.cache.remove(page);
             }
-            None => {
-                self.txn()?.dirty.remove(&page);
+            State::Unchanged => {
+                txn.dirty.remove(&page);
             }
         }
         Ok(())

@@ -184,6 +184,13 @@ impl DatabaseFile {
         }
     }
 
+    /// The number of the file's inode; 0 if the VFS shows none.
+    #[must_use]
+    pub fn identity(&self) -> u64 {
+        let about = self.descriptor().map(rustix::fs::fstat);
+        about.and_then(Result::ok).map_or(0, |about| about.st_ino)
+    }
+
     /// Whether the file system writes a page again in its place, as far as it says.
     #[must_use]
     pub fn writes_in_place(&self) -> bool {

@@ -18,6 +18,8 @@ pub(super) struct Stored {
     atomic: OnceCell<AtomicWrites>,
     /// Likewise.
     in_place: OnceCell<bool>,
+    /// Likewise.
+    identity: OnceCell<u64>,
 }
 
 impl Stored {
@@ -28,6 +30,7 @@ impl Stored {
             path,
             atomic: OnceCell::new(),
             in_place: OnceCell::new(),
+            identity: OnceCell::new(),
         }
     }
 
@@ -68,6 +71,10 @@ impl Storage for Stored {
 
     fn size(&self) -> io::Result<u64> {
         self.file.size()
+    }
+
+    fn identity(&self) -> u64 {
+        *self.identity.get_or_init(|| self.file.identity())
     }
 
     fn writes_in_place(&self) -> bool {

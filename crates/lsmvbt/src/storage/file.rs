@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -29,6 +29,8 @@ pub enum Caching {
 /// the device better sets [`crate::Torn::Trust`].
 pub struct DirectFile {
     file: File,
+    /// Its inode.
+    identity: u64,
     direct: bool,
     facts: Facts,
     shared: SharedFile,
@@ -61,6 +63,7 @@ impl DirectFile {
         name.push("-shm");
         let shared = SharedFile::open(&PathBuf::from(name))?;
         Ok(DirectFile {
+            identity: file.metadata()?.ino(),
             file,
             direct,
             facts: Facts::of(path),
@@ -178,6 +181,10 @@ impl Storage for DirectFile {
 
     fn size(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
+    }
+
+    fn identity(&self) -> u64 {
+        self.identity
     }
 
     fn writes_in_place(&self) -> bool {

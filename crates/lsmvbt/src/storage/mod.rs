@@ -72,6 +72,11 @@ pub trait Storage: Send {
     /// Size of the file in bytes.
     fn size(&self) -> io::Result<u64>;
 
+    /// A number that no other file has which can have the same name, such as that of its inode. 0: unknown.
+    fn identity(&self) -> u64 {
+        0
+    }
+
     /// Whether a page that was written is written again in its place. Where it gets another one each time, zeros
     /// prepare nothing.
     fn writes_in_place(&self) -> bool {
