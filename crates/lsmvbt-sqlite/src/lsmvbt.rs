@@ -20,7 +20,7 @@ use ::lsmvbt::{
 use crate::engine::{
     Comparison, Connection, CursorId, Durability, Engine, Error, Place, Result, Row, Seek, TreeKind,
 };
-use crate::ffi::code_of_vfs;
+use crate::ffi::{code, code_of_vfs};
 use stored::Stored;
 use vacuum::Vacuuming;
 
@@ -97,9 +97,6 @@ fn make_schema(db: &mut Db) -> Result<bool> {
     Ok(true)
 }
 
-/// SQLITE_CANTOPEN.
-const CANTOPEN: i32 = 14;
-
 /// The root of `sqlite_schema`.
 const SCHEMA: u32 = 1;
 
@@ -147,7 +144,7 @@ fn error(error: ::lsmvbt::Error) -> Error {
             Some(code) => Error::Vfs(code, error.to_string()),
             None => Error::Io(error.to_string()),
         },
-        ::lsmvbt::Error::OtherFile => Error::Vfs(CANTOPEN, error.to_string()),
+        ::lsmvbt::Error::OtherFile => Error::Vfs(code::CANTOPEN, error.to_string()),
         ::lsmvbt::Error::Poisoned => Error::Io(error.to_string()),
         ::lsmvbt::Error::NewerFormat { .. } => Error::Newer(error.to_string()),
         ::lsmvbt::Error::Damaged { .. } | ::lsmvbt::Error::WrongKind(_) => {

@@ -303,8 +303,8 @@ impl Core {
         round: Round,
         error: Error,
     ) -> Error {
-        // Where the disk is full, or memory is refused, each page is as before, or as written. After another error nobody
-        // knows.
+        // Where the disk is full, or memory is refused, each page is as before, or as written. After another
+        // error nobody knows.
         let may_be_there = !(error.is_full() || matches!(error, Error::NoMemory))
             || match self.read_slot(slot, version - 1) {
                 Ok(found) => found.is_some_and(|found| found.round == round),

@@ -1,6 +1,9 @@
 //! Messages name the file and the way out where SQLite has only a text for each code. A message of
 //! one database is never that of another.
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
+
 use lsmvbt_sqlite::sqlite::Connection;
 
 use crate::model;
@@ -112,7 +115,7 @@ fn a_version_that_is_gone_is_named_with_those_that_are_there() {
 fn an_option_of_the_shell_makes_no_file() {
     let place = tempfile::tempdir().expect("a directory");
     let shell = |option: &str| {
-        std::process::Command::new(env!("CARGO_BIN_EXE_lsmvbt-sqlite3"))
+        Command::new(env!("CARGO_BIN_EXE_lsmvbt-sqlite3"))
             .arg(option)
             .current_dir(place.path())
             .output()
@@ -127,4 +130,39 @@ fn an_option_of_the_shell_makes_no_file() {
             .count(),
         0
     );
+}
+
+#[test]
+fn a_file_under_the_name_of_one_that_another_process_has_is_named() {
+    let setup = Setup::new();
+    let path = setup.path("x");
+    run(&setup.open("x", ENGINE), "CREATE TABLE t(x)");
+    std::fs::copy(&path, setup.path("backup")).expect("a backup");
+    let mut other = Command::new(env!("CARGO_BIN_EXE_lsmvbt-sqlite3"))
+        .arg(&path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a shell");
+    let mut input = other.stdin.take().expect("its input");
+    writeln!(input, "INSERT INTO t VALUES (1); SELECT 'written';").expect("it is read");
+    let mut answer = String::new();
+    let output = other.stdout.take().expect("its output");
+    BufReader::new(output)
+        .read_line(&mut answer)
+        .expect("a line");
+    assert_eq!(answer, "written\n");
+    std::fs::rename(&path, setup.path("old")).expect("renamed");
+    std::fs::rename(setup.path("backup"), &path).expect("restored");
+    let restored = Connection::open(&path).expect("opened");
+    let (own, way) = (
+        "unable to open database file",
+        "close all connections of that process",
+    );
+    explains(&refused(&restored, "SELECT * FROM t"), own, &path, way);
+    drop(input);
+    assert!(other.wait().expect("it ends").success());
+    assert_eq!(one(&restored, "SELECT count(*) FROM t"), "0");
+    run(&restored, "INSERT INTO t VALUES (3)");
+    assert_eq!(one(&restored, "PRAGMA integrity_check"), "ok");
 }
