@@ -8,6 +8,8 @@
 //! commit that a crash took back. They are written last, where the file ends by then: behind slots that the commit
 //! has made, too. So a full disk refuses them first, and an error is none of the commit's.
 
+use rustix::process::{Resource, getrlimit};
+
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::room;
@@ -27,6 +29,13 @@ fn behind(before: u64, end: u64) -> u64 {
         1..=FEW => (end / PART).min(MOST),
         _ => 0,
     }
+}
+
+/// The pages that may stand behind so many. A write behind the process's limit on files ends the process, unless
+/// that ignores SIGXFSZ.
+fn allowed(end: u64) -> u64 {
+    let bytes = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
+    (bytes / PAGE_SIZE as u64).saturating_sub(end)
 }
 
 impl Core {
@@ -56,8 +65,9 @@ impl Core {
             return Ok(());
         };
         let end = self.end_of_file()?;
-        let pages = behind(before, end);
-        if pages > 0
+        let wanted = behind(before, end);
+        if wanted > 0
+            && let pages @ 1.. = wanted.min(allowed(end))
             && let Ok(zeros) = room::zeros(pages as usize * PAGE_SIZE)
             && self
                 .storage

@@ -56,6 +56,48 @@ fn a_full_disk_is_an_error_of_one_statement() {
     }
 }
 
+/// A write behind a limit on the size of files (`ulimit -f`) ends the process. Only what a commit needs may come to it.
+#[test]
+fn zeros_behind_new_pages_end_at_the_limit_on_files() {
+    const ROW: &str = "INSERT INTO t VALUES (zeroblob(3500));";
+    for torn in ["trust", "double"] {
+        let setup = Setup::new();
+        let made = |name: &str| {
+            let connection = setup.open(name, "lsmvbt");
+            run(&connection, "CREATE TABLE t(x)");
+            assert_eq!(
+                one(&connection, &format!("PRAGMA lsmvbt_torn = {torn}")),
+                torn
+            );
+            connection
+        };
+        let connection = made("free");
+        let (mut rows, mut size) = (0, u64::MAX);
+        // Until one of the rows brings zeros.
+        let with_zeros = loop {
+            run(&connection, ROW);
+            rows += 1;
+            let before = size;
+            size = std::fs::metadata(setup.path("free"))
+                .expect("its size")
+                .len();
+            if rows > 100 && size > before + 6 * 4096 {
+                break size;
+            }
+        };
+        drop(made("limited"));
+        let status = Command::new("prlimit")
+            .arg(format!("--fsize={}", with_zeros - 4096))
+            .args(["--", env!("CARGO_BIN_EXE_lsmvbt-sqlite3")])
+            .args([setup.path("limited"), ROW.repeat(rows)])
+            .status()
+            .expect("prlimit");
+        assert!(status.success(), "{torn}, {rows} rows: {status}");
+        let limited = setup.open("limited", "lsmvbt");
+        assert_eq!(one(&limited, "SELECT count(*) FROM t"), rows.to_string());
+    }
+}
+
 /// A disk that has no block left for the shared memory: an error that says so, until there is room.
 #[test]
 fn a_full_disk_without_room_for_shared_memory_is_an_error_of_a_full_disk() {
