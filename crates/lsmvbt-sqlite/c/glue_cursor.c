@@ -100,7 +100,7 @@ static int glueArrived(BtCursor *pCur, int rc){
   return rc;
 }
 
-/* The current entry's rowid, in a table. A move looks at none, and neither at the place of a payload:
+/* The current entry's rowid, in a table. A step looks at none, and neither at the place of a payload:
 ** each would be a line of the processor's cache, and SQLite mostly asks for one of the two. */
 static SQLITE_INLINE i64 glueRowid(GlueCursor *p){
   EngineRow *pRow = &p->row;
@@ -505,7 +505,7 @@ static const void *gluePayloadFetch(BtCursor *pCur, u32 *pAmt){
 
 /* An entry's offset in the file has no meaning here. But OP_Column keeps a long value while this
 ** number of its cursor stays the same. So another row needs another number, and so does a row with
-** new content. A page has less than 65,536 entries. */
+** new content. A page has fewer than 65,536 entries. */
 static i64 glueOffset(BtCursor *pCur){
   GlueCursor *p = GLUE_CURSOR(pCur);
   return p->nBase*0x20000 + p->iAt;

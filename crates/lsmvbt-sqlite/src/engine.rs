@@ -307,7 +307,8 @@ pub trait Connection: Send {
     /// Ends reading.
     fn end_read(&mut self);
 
-    /// Called after each call of the C part: gives back what no transaction uses any more.
+    /// Called after each call of the C part, but for those that only move a cursor or change a value in
+    /// place: gives back what no transaction uses any more.
     fn let_go(&mut self) {}
 
     /// The number of open savepoints.

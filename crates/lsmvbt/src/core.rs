@@ -208,14 +208,22 @@ pub(crate) struct Core {
     pub(crate) equal_router: bool,
     /// The overflow chain that was last read or changed in part.
     pub(crate) walked: Walked,
+    /// Shared memory has said that it is of this file: see [`crate::same_file`].
+    pub(crate) is_told: bool,
 }
 
 impl Core {
     pub(crate) fn load(&self, word: usize) -> Result<u64> {
+        if self.is_told {
+            self.must_be_this_file()?;
+        }
         shared::load(&*self.storage, word)
     }
 
     pub(crate) fn store(&self, word: usize, value: u64) -> Result<()> {
+        if self.is_told {
+            self.must_be_this_file()?;
+        }
         shared::store(&*self.storage, word, value)
     }
 

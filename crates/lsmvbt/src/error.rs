@@ -82,7 +82,7 @@ pub enum Error {
     Compare(i32),
     /// The database was opened for reading only.
     ReadOnly,
-    /// Another process has a file open that had this file's name, and the shared memory is of that one.
+    /// The shared memory is of another file, which has or had this file's name.
     OtherFile,
     /// The handle may only read, and the database was not closed cleanly: it must be recovered.
     NeedsRecovery,
@@ -152,8 +152,8 @@ impl fmt::Display for Error {
             Error::CursorInvalid => f.write_str("the cursor stands on no entry"),
             Error::TooBig(what) => write!(f, "too big: {what}"),
             Error::OtherFile => f.write_str(
-                "a process still has the file open that had this name before, and the file with -shm behind the name \
-                 belongs to that one: close all connections of that process, and open the database again",
+                "another file has got this name, and both are open: close all connections, in every process, that \
+                 were opened before the file was replaced, and open the database again",
             ),
             Error::Poisoned => {
                 f.write_str("an earlier flush failed: close every connection, then open again")

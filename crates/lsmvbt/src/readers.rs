@@ -16,7 +16,7 @@
 
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::shared::{self, CURRENT, MARK_HIGH, MARK_LOW};
+use crate::shared::{CURRENT, MARK_HIGH, MARK_LOW};
 use crate::storage::{Lock, LockMode, READERS};
 
 /// A mark that this handle holds.
@@ -105,8 +105,8 @@ impl Core {
         }
         for i in 0..READERS {
             if self.held[i].count == 0 && self.try_lock(lock_of(i), LockMode::Exclusive)? {
-                shared::store(&*self.storage, MARK_LOW + i, version)?;
-                shared::store(&*self.storage, MARK_HIGH + i, version)?;
+                self.store(MARK_LOW + i, version)?;
+                self.store(MARK_HIGH + i, version)?;
                 self.unlock(lock_of(i), LockMode::Exclusive)?;
                 return Ok(self.share(i, version)?.then_some(i));
             }
@@ -200,8 +200,8 @@ impl Core {
                 continue;
             }
             if self.held[i].count == 0 && self.try_lock(lock_of(i), LockMode::Exclusive)? {
-                shared::store(&*self.storage, MARK_LOW + i, 0)?;
-                shared::store(&*self.storage, MARK_HIGH + i, 0)?;
+                self.store(MARK_LOW + i, 0)?;
+                self.store(MARK_HIGH + i, 0)?;
                 self.unlock(lock_of(i), LockMode::Exclusive)?;
                 continue;
             }

@@ -108,6 +108,7 @@ impl Core {
             dead_pages: Default::default(),
             equal_router: false,
             walked: Default::default(),
+            is_told: false,
             storage,
         };
         core.lock_patiently(Lock::RECOVER, LockMode::Exclusive)?;
@@ -158,7 +159,7 @@ impl Core {
 
     /// Learns the state from the handles that have it open.
     fn join(&mut self) -> Result<()> {
-        self.must_be_this_file()?;
+        self.learn_file()?;
         self.check_poison()?;
         self.learn_torn()?;
         self.header = self.read_header_of_others()?;

@@ -1,24 +1,39 @@
 //! Shared memory of another file.
 //!
 //! The shared memory goes by the name of the file. Suppose a file is renamed, and a backup gets its name, while a
-//! process still has the renamed one open. Then the next process finds the shared memory of that one. Its versions,
-//! its end and its free map are not those of the backup, and a commit would write over pages in use. So the first
-//! handle tells which file it has, and others that have another one are refused until it is closed.
+//! connection still has the renamed one open. Then a new connection of another process finds the shared memory of
+//! the renamed one. One of the same process makes it anew, since POSIX locks do not show it those of its own
+//! process. Either way versions, the end and the free map would be of one file, and commits go to another.
+//!
+//! So the first handle tells which file it has. Whoever has another one is refused: a new handle when it opens, an
+//! old one with each word that it would read or write.
 
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::shared::FILE;
+use crate::shared::{self, FILE};
 
 impl Core {
     /// Tells other handles which file it is.
-    pub(crate) fn tell_file(&self) -> Result<()> {
-        self.store(FILE, self.storage.identity())
+    pub(crate) fn tell_file(&mut self) -> Result<()> {
+        let own = self.storage.identity();
+        self.store(FILE, own)?;
+        self.is_told = own != 0;
+        Ok(())
     }
 
-    /// Refuses shared memory that is known to be of another file.
+    /// Learns of which file the shared memory is.
+    pub(crate) fn learn_file(&mut self) -> Result<()> {
+        self.must_be_this_file()?;
+        let own = self.storage.identity();
+        self.is_told = own != 0 && shared::load(&*self.storage, FILE)? == own;
+        Ok(())
+    }
+
+    /// Refuses shared memory that is known to be of another file, or that was of this one and is not now.
     pub(crate) fn must_be_this_file(&self) -> Result<()> {
-        let (theirs, own) = (self.load(FILE)?, self.storage.identity());
-        match theirs == own || theirs == 0 || own == 0 {
+        let (theirs, own) = (shared::load(&*self.storage, FILE)?, self.storage.identity());
+        let is_unknown = !self.is_told && (theirs == 0 || own == 0);
+        match theirs == own || is_unknown {
             true => Ok(()),
             false => Err(Error::OtherFile),
         }

@@ -35,7 +35,6 @@ impl Snapshot {
 impl Db {
     /// A snapshot of the newest version (of the base of the write transaction, if one is open).
     pub fn snapshot(&mut self) -> Result<Snapshot> {
-        self.core.must_be_this_file()?;
         self.core.check_poison()?;
         self.core.release_snapshots()?;
         let (version, mark) = self.core.mark_newest()?;
@@ -51,7 +50,6 @@ impl Db {
     /// # Errors
     /// `NoSuchVersion`; `Busy` when other handles were faster a hundred times.
     pub fn snapshot_at(&mut self, version: Version) -> Result<Snapshot> {
-        self.core.must_be_this_file()?;
         self.core.check_poison()?;
         self.core.release_snapshots()?;
         let held = self.core.snapshots.iter().find(|t| t.version == version.0);

@@ -80,7 +80,6 @@ impl Core {
 
     /// The same for one that may write nothing.
     pub(crate) fn look_as_writer(&mut self) -> Result<()> {
-        self.must_be_this_file()?;
         // A writer may have failed between the first check and the lock.
         self.check_poison()?;
         self.learn_torn()?;
@@ -202,7 +201,10 @@ impl Core {
         let ops = first.ops;
         // Of a page in several of them, the state before the first.
         let mut before = HashMap::default();
-        for savepoint in txn.savepoints[number..].iter().rev() {
+        let savepoints = &txn.savepoints[number..];
+        let pages = savepoints.iter().map(|s| s.before.len()).sum();
+        before.try_reserve(pages).map_err(|_| Error::NoMemory)?;
+        for savepoint in savepoints.iter().rev() {
             before.extend(savepoint.before.iter().map(|(p, n)| (*p, n.clone())));
         }
         let mut restored = Vec::new();

@@ -104,7 +104,8 @@ impl Handle {
         })
     }
 
-    /// The same for work that only moves a cursor of an open transaction: it gives up no version.
+    /// The same for work at a cursor of an open transaction that gives up no version: a move, or a change of
+    /// a value in place.
     #[inline]
     pub(super) fn moving(&self, work: impl FnOnce(&mut Inner) -> Result<c_int>) -> c_int {
         let result = catch_unwind(AssertUnwindSafe(|| {

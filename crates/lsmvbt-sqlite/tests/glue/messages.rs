@@ -157,7 +157,7 @@ fn a_file_under_the_name_of_one_that_another_process_has_is_named() {
     let restored = Connection::open(&path).expect("opened");
     let (own, way) = (
         "unable to open database file",
-        "close all connections of that process",
+        "opened before the file was replaced",
     );
     explains(&refused(&restored, "SELECT * FROM t"), own, &path, way);
     drop(input);
@@ -165,4 +165,48 @@ fn a_file_under_the_name_of_one_that_another_process_has_is_named() {
     assert_eq!(one(&restored, "SELECT count(*) FROM t"), "0");
     run(&restored, "INSERT INTO t VALUES (3)");
     assert_eq!(one(&restored, "PRAGMA integrity_check"), "ok");
+}
+
+/// SQLite's locks on shared memory do not see those of the same process. So a new connection makes it anew, and
+/// the old ones are refused.
+#[test]
+fn a_file_under_the_name_of_one_that_this_process_has_is_not_harmed() {
+    for torn in ["trust", "double"] {
+        let setup = Setup::new();
+        let path = setup.path("x");
+        let old = setup.open("x", ENGINE);
+        run(&old, &format!("PRAGMA lsmvbt_torn = {torn}"));
+        let rows = "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000)
+                    INSERT INTO t(x) SELECT randomblob(500) FROM n";
+        run(&old, &format!("CREATE TABLE t(x); {rows}"));
+        drop(old);
+        std::fs::copy(&path, setup.path("backup")).expect("a backup");
+        let (old, reader) = (setup.open("x", ENGINE), setup.open("x", ENGINE));
+        run(&old, "DELETE FROM t WHERE rowid > 100; VACUUM");
+        run(&reader, "BEGIN; SELECT count(*) FROM t");
+        run(&old, &format!("BEGIN; {rows}"));
+        std::fs::rename(&path, setup.path("old")).expect("renamed");
+        std::fs::rename(setup.path("backup"), &path).expect("restored");
+        let restored = Connection::open(&path).expect("opened");
+        run(&restored, "INSERT INTO t VALUES (1)");
+        let (own, way) = (
+            "unable to open database file",
+            "opened before the file was replaced",
+        );
+        explains(&refused(&old, "COMMIT"), own, &path, way);
+        explains(
+            &refused(&reader, "COMMIT; SELECT * FROM t"),
+            own,
+            &path,
+            way,
+        );
+        drop((old, reader));
+        run(&restored, rows);
+        assert_eq!(one(&restored, "SELECT count(*) FROM t"), "4001", "{torn}");
+        assert_eq!(one(&restored, "PRAGMA integrity_check"), "ok", "{torn}");
+        drop(restored);
+        let again = Connection::open(&path).expect("opened");
+        assert_eq!(one(&again, "SELECT count(*) FROM t"), "4001", "{torn}");
+        assert_eq!(one(&again, "PRAGMA integrity_check"), "ok", "{torn}");
+    }
 }

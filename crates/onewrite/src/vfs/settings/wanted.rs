@@ -121,7 +121,7 @@ pub fn warn_of_unsuited(database: &Database) {
     if let Some(mode) = mode
         && let Err(why) = database.settings.get().suit(mode)
     {
-        database.warn(&format!("{why}; the database does not enter {mode}"));
+        database.warn(&format!("{why}; so no database enters {mode}"));
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
+use std::path::Path;
 
 use super::database::database;
 use super::vfs::locks_on;
@@ -35,10 +36,13 @@ pub unsafe extern "C" fn db_shm_map(
         let code = match extend != 0 && makes_blocks(database) {
             // SQLite opens the file, which it may empty, and does not make it longer.
             true => match (map(0), region_of_index(region, size)) {
-                (SQLITE_OK, Some(part)) => match make_blocks(&database.paths.shm, part) {
-                    Err(e) if e.is_no_space() && (*out).is_null() => database.fail(&e.into()),
-                    _ => map(extend),
-                },
+                (SQLITE_OK, Some(part)) if has_own_locks(database, &database.paths.shm) => {
+                    match make_blocks(&database.paths.shm, part) {
+                        Err(e) if e.is_no_space() && (*out).is_null() => database.fail(&e.into()),
+                        _ => map(extend),
+                    }
+                }
+                (SQLITE_OK, _) => map(extend),
                 (code, _) => code,
             },
             false => map(extend),
@@ -64,7 +68,7 @@ fn make_index(database: &Database) {
         log.may_lack_space_for_mapped_blocks() && log.file().access() == Access::ReadWrite
     };
     if database.log().is_some_and(|log| wants(&log))
-        && has_own_locks(database)
+        && has_own_locks(database, &database.paths.database)
         && let Ok(permissions) = database.permissions()
     {
         // Otherwise SQLite makes it.
@@ -76,12 +80,12 @@ fn make_index(database: &Database) {
 fn makes_blocks(database: &Database) -> bool {
     let wants =
         |log: &SharedLog| log.file().access() == Access::ReadWrite && log.leaves_holes_in_index();
-    database.log().is_some_and(|log| wants(&log)) && has_own_locks(database)
+    database.log().is_some_and(|log| wants(&log))
 }
 
-/// Whether a close of the wal-index here ends no lock of another thread's.
-fn has_own_locks(database: &Database) -> bool {
-    locks_on(database.host, &database.paths.database, true) == Held::Ofd
+/// Whether a close of one of the database's files here ends no lock of another thread's.
+fn has_own_locks(database: &Database, path: &Path) -> bool {
+    locks_on(database.host, path, true) == Held::Ofd
 }
 
 /// The bytes of a region in the file.
