@@ -2,7 +2,7 @@
 //!
 //! The shared memory goes by the name of the file. Suppose a file is renamed, and a backup gets its name, while a
 //! connection still has the renamed one open. Then a new connection of another process finds the shared memory of
-//! the renamed one. One of the same process makes it anew, since POSIX locks do not show it those of its own
+//! the renamed one. One of the same process clears it, since POSIX locks do not show it those of its own
 //! process. Either way versions, the end and the free map would be of one file, and commits go to another.
 //!
 //! So the first handle tells which file it has. Whoever has another one is refused: a new handle when it opens, an

@@ -167,7 +167,7 @@ fn a_file_under_the_name_of_one_that_another_process_has_is_named() {
     assert_eq!(one(&restored, "PRAGMA integrity_check"), "ok");
 }
 
-/// SQLite's locks on shared memory do not see those of the same process. So a new connection makes it anew, and
+/// SQLite's locks on shared memory do not see those of the same process. So a new connection clears it, and
 /// the old ones are refused.
 #[test]
 fn a_file_under_the_name_of_one_that_this_process_has_is_not_harmed() {
