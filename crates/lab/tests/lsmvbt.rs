@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{can_make, onewrite_lab, path, text};
+use common::{can_make, can_run, onewrite_lab, path, text};
 use onewrite_iotrace::scratch::FileSystem;
 use serde_json::Value;
 
@@ -22,9 +22,7 @@ fn number(value: &Value) -> u64 {
 
 #[test]
 fn power_cuts_lose_nothing() {
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root || !std::path::Path::new("/dev/fuse").exists() {
-        eprintln!("SKIPPED: needs root and /dev/fuse");
+    if !can_run() {
         return;
     }
     for arguments in [
@@ -44,9 +42,7 @@ fn power_cuts_lose_nothing() {
 
 #[test]
 fn a_soak_finds_nothing_but_a_planted_defect() {
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root || !std::path::Path::new("/dev/fuse").exists() {
-        eprintln!("SKIPPED: needs root and /dev/fuse");
+    if !can_run() {
         return;
     }
     let soak = |more: &str| {
@@ -124,8 +120,7 @@ fn the_slides_are_reproduced_with_a_reason_for_every_count_that_differs() {
 
 #[test]
 fn all_papers_are_a_site_and_finished_ones_are_kept() {
-    let can = can_make(FileSystem::Ext4) && can_make(FileSystem::Xfs);
-    if !can || !std::path::Path::new("/dev/fuse").exists() {
+    if !can_run() || !can_make(FileSystem::Ext4) || !can_make(FileSystem::Xfs) {
         return;
     }
     const PAPERS: [&str; 5] = ["waldio", "swal", "block-remapping", "lsmvbt", "xftl"];

@@ -2,19 +2,15 @@
 //!
 //! `ONEWRITE_POWERCUT_SEED` sets the seed; the runs print theirs.
 
+mod common;
+
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-fn can_run() -> bool {
-    let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
-    if !can {
-        eprintln!("SKIPPED: needs root and /dev/fuse");
-    }
-    can
-}
+use common::can_run;
 
 fn command(arguments: &str, directory: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_onewrite-lab"));

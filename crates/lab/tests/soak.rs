@@ -1,6 +1,8 @@
 //! `onewrite-lab soak` finds planted defects, names what is missing, and leaves a report and nothing
 //! else when it is stopped. `scripts/soak --quick` runs it in all modes and languages.
 
+mod common;
+
 use std::io::Read as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -9,13 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-fn can_run() -> bool {
-    let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
-    if !can {
-        eprintln!("SKIPPED: needs root and /dev/fuse");
-    }
-    can
-}
+use common::can_run;
 
 /// A soak of workers in Rust and Python, in which much happens.
 fn command(arguments: &str, directory: &Path) -> Command {

@@ -213,9 +213,13 @@ impl Cursor {
 
     fn seek_target(&mut self, core: &mut Core, target: &mut Target<'_>) -> Result<Seek> {
         let root = self.start(core)?;
-        let sought = self
-            .seek_from(core, root, target)
-            .and_then(|s| self.settled(core).map(|()| s));
+        let sought = self.seek_from(core, root, target);
+        self.arrived(core, sought)
+    }
+
+    /// Ends a search. After an error the cursor is nowhere.
+    fn arrived<T>(&mut self, core: &mut Core, sought: Result<T>) -> Result<T> {
+        let sought = sought.and_then(|found| self.settled(core).map(|()| found));
         if sought.is_err() {
             self.steps.clear();
         }
@@ -265,13 +269,8 @@ impl Cursor {
 
     fn edge(&mut self, core: &mut Core, last: bool) -> Result<bool> {
         let root = self.start(core)?;
-        let there = self
-            .edge_from(core, root, last)
-            .and_then(|there| self.settled(core).map(|()| there));
-        if there.is_err() {
-            self.steps.clear();
-        }
-        there
+        let there = self.edge_from(core, root, last);
+        self.arrived(core, there)
     }
 
     fn edge_from(&mut self, core: &mut Core, root: u32, last: bool) -> Result<bool> {

@@ -235,10 +235,10 @@ impl Args {
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Outcome {
+    args.check()?;
     if !rustix::process::geteuid().is_root() {
         return Err("soak takes root: it makes a file system and mounts it".to_owned());
     }
-    args.check()?;
     interrupt::install()?;
     private_mounts().map_err(|error| error.to_string())?;
     let seed = args.seed.unwrap_or_else(fresh_seed);

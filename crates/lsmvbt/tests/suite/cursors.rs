@@ -1,17 +1,47 @@
 //! Cursors that outlive the state in which they were made.
 
-use lsmvbt::{Cursor, Db, Durability, MemoryFile, Options, Seek, TreeKind};
+use lsmvbt::{Cursor, Db, Durability, MemoryFile, Options, PAGE_SIZE, Seek, TreeId, TreeKind};
 
 /// A database with a tree of even numbers, and the tree.
-fn evens() -> (Db, lsmvbt::TreeId) {
+fn evens() -> (Db, TreeId) {
     let mut db = Db::open(MemoryFile::new().storage(), Options::default()).unwrap();
+    let tree = fill(&mut db);
+    (db, tree)
+}
+
+fn fill(db: &mut Db) -> TreeId {
     db.begin_write().unwrap();
     let tree = db.create_tree(TreeKind::Integer).unwrap();
     for n in 0..2000 {
         db.put_integer(tree, 2 * n, b"even").unwrap();
     }
     db.commit(Durability::Flush).unwrap();
-    (db, tree)
+    tree
+}
+
+/// The page of the root is read then, and the leaf is not.
+#[test]
+fn a_cursor_that_could_not_go_to_an_end_is_nowhere() {
+    let file = MemoryFile::new();
+    let mut db = Db::open(file.storage(), Options::default()).unwrap();
+    let tree = fill(&mut db);
+    db.close().unwrap();
+    let (mut failures, pages) = (0, file.bytes().len() / PAGE_SIZE);
+    for (page, last) in (3..pages as u64).flat_map(|page| [(page, false), (page, true)]) {
+        let mut db = Db::open(file.storage(), Options::default()).unwrap();
+        let snapshot = db.snapshot().unwrap();
+        let mut cursor = db.cursor(snapshot.version(), tree).unwrap();
+        file.fail_read_of(page);
+        let moved = match last {
+            true => cursor.last(&mut db),
+            false => cursor.first(&mut db),
+        };
+        file.fail_read_of(u64::MAX);
+        failures += usize::from(moved.is_err());
+        assert_eq!(cursor.is_valid(), moved.is_ok(), "page {page}, {last}");
+    }
+    // Each by its leaf, at least.
+    assert!(failures >= 2, "{failures}");
 }
 
 fn value(db: &mut Db, cursor: &mut Cursor, key: i64) -> Option<Vec<u8>> {

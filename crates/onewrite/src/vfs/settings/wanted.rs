@@ -54,8 +54,8 @@ pub fn upgrade_of_uri(uri: Uri<'_>) -> Option<UpgradeOfWal> {
     uri(UPGRADE_IN_URI)?.parse().ok()
 }
 
-/// Whether the URI has a name, a value or a pair of these that no database takes, so that each is refused. `names` are those
-/// of its parameters.
+/// Whether the URI has a name, a value or a pair of these that no database takes, so that each is refused.
+/// `names` are those of its parameters.
 pub fn is_wrong(uri: Uri<'_>, names: &[String]) -> bool {
     let takes = |it: &Setting| uri(it.pragma).is_none_or(|said| it.takes.knows(&said));
     let is_mode = |word: String| match JournalMode::wanted(&word) {
