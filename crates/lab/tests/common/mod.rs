@@ -1,5 +1,5 @@
 //! Helpers that several tests of the command share.
-#![allow(dead_code)] // not every test that includes this module needs all of it
+#![allow(dead_code, unused_imports)] // not every test that includes this module needs all of it
 
 #[path = "../../../cli/tests/common/support.rs"]
 mod support;
