@@ -6,7 +6,7 @@
 //! process. Either way versions, the end and the free map would be of one file, and commits go to another.
 //!
 //! So the first handle tells which file it has. Whoever has another one is refused: a new handle when it opens, an
-//! old one with each word that it would read or write.
+//! old one with each word that it would write, and with those by which it finds a version or a page.
 
 use crate::core::Core;
 use crate::error::{Error, Result};
