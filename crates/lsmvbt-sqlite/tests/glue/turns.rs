@@ -57,7 +57,7 @@ fn steps_of_vacuum(setup: &Setup) -> u32 {
 #[test]
 fn writers_have_their_turn_between_the_steps_of_vacuum() {
     for torn in ["trust", "double"] {
-        let setup = Setup::new();
+        let setup = Setup::in_memory();
         let connection = thinned(&setup, torn);
         let is_over = AtomicBool::new(false);
         let commits = [AtomicU32::new(0), AtomicU32::new(0)];
@@ -94,7 +94,7 @@ fn writers_have_their_turn_between_the_steps_of_vacuum() {
 /// The same of another process.
 #[test]
 fn a_writer_of_another_process_has_its_turn() {
-    let setup = Setup::new();
+    let setup = Setup::in_memory();
     let connection = thinned(&setup, "double");
     let mut shell = Command::new(env!("CARGO_BIN_EXE_lsmvbt-sqlite3"))
         .arg(setup.path("x"))
@@ -139,10 +139,10 @@ fn a_writer_of_another_process_has_its_turn() {
 #[test]
 fn vacuum_goes_on_where_a_reader_has_stopped_it() {
     for torn in ["trust", "double"] {
-        let setup = Setup::new();
+        let setup = Setup::in_memory();
         drop(thinned(&setup, torn));
         let alone = {
-            let copy = Setup::new();
+            let copy = Setup::in_memory();
             std::fs::copy(setup.path("x"), copy.path("x")).expect("a copy");
             let connection = copy.open("x", "lsmvbt");
             one(&connection, &format!("PRAGMA lsmvbt_torn = {torn}"));
@@ -196,7 +196,7 @@ fn vacuum_goes_on_where_a_reader_has_stopped_it() {
 #[test]
 fn what_is_free_waits_for_writers_after_a_reader() {
     for waits in [true, false] {
-        let setup = Setup::new();
+        let setup = Setup::in_memory();
         let reader = thinned(&setup, "trust");
         let writer = setup.open("x", "lsmvbt");
         run(&reader, "BEGIN");

@@ -1,5 +1,6 @@
 //! Many writers in strict group commit: none waits long, and none is refused. Waits are counted in
-//! flushes, not measured. Each flush takes its time, as on a slow device.
+//! flushes, not measured. Each flush takes its time, as on a slow device, and no more: the databases are in
+//! memory, because a flush of a disk where others write much may take seconds.
 
 #[path = "../process/children.rs"]
 mod children;
@@ -34,7 +35,7 @@ const FLUSHES_AT: u64 = 56;
 /// A device with slow flushes. A write-through write flushes, too.
 struct SlowFlushes;
 
-/// A busy machine may keep a thread from its processor for longer than a flush of a fast device.
+/// A busy machine may keep a thread from its processor for longer than a flush of a fast device takes.
 const FLUSH: Duration = Duration::from_millis(30);
 /// The flush of a database whose name begins with this takes as long as a network's.
 const SLOW: &str = "slow";
@@ -246,7 +247,7 @@ fn writes() {
 type Work = fn(&Path, Duration, usize) -> Seen;
 
 fn seen_by(work: Work, mode: &str, name: &str, timeout: Duration, commits: usize) -> Seen {
-    let directory = tempfile::tempdir().expect("a directory");
+    let directory = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
     let path = directory.path().join(name);
     let db = made(&path, mode);
     let flushes = Flushes::of(&path);
