@@ -367,23 +367,37 @@ pub fn figure_12(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
 
 const TOTAL: &str = "written";
 
-const TEN_REASONS: [Reason; 1] = [Reason {
-    of: |row| row.quantity == TOTAL,
-    side: Side::Below,
-    sentence: "WALDIO writes what the paper says; WAL's file system journals more for some inserts than for the one of \
-               table 1.",
-    count: "the log's blocks by its format, and what the file system journals when a plain file grows by a frame",
-    predict: |experiment, row| {
-        let journal = experiment.appended(TEN)?.fs_journal_bytes / KIB;
-        Ok(Predicted::new(
-            of_ten(row, journal),
-            format!(
-                "{journal:.1} KiB of file-system journal for an append of 4,120 bytes to a plain file, with fdatasync, \
-                 the average of 10"
-            ),
-        ))
+const JOURNALED_BY_TEN: &str = "the log's blocks by its format, and what the file system journals when a plain file grows by a frame";
+
+const TEN_REASONS: [Reason; 2] = [
+    Reason {
+        of: |row| row.quantity == TOTAL && row.ratio.is_some(),
+        side: Side::Below,
+        sentence: "WALDIO writes what the paper says; WAL's file system journals more for some inserts than for the \
+                   one of table 1.",
+        count: JOURNALED_BY_TEN,
+        predict: predict_ten,
     },
-}];
+    // On a busy machine.
+    Reason {
+        of: |row| row.quantity == TOTAL && row.ratio.is_none(),
+        side: Side::Above,
+        sentence: "The file system journals more for some inserts than for the one of table 1.",
+        count: JOURNALED_BY_TEN,
+        predict: predict_ten,
+    },
+];
+
+fn predict_ten(experiment: &mut Experiment<'_>, row: &Row) -> Result<Predicted, String> {
+    let journal = experiment.appended(TEN)?.fs_journal_bytes / KIB;
+    Ok(Predicted::new(
+        of_ten(row, journal),
+        format!(
+            "{journal:.1} KiB of file-system journal for an append of 4,120 bytes to a plain file, with fdatasync, \
+             the average of 10"
+        ),
+    ))
+}
 
 /// The row's figure if the file system journals so many KiB for an insert of WAL, whose frame has
 /// two blocks. One of WALDIO has one block, and journals nothing.
@@ -402,7 +416,7 @@ mod tests {
     /// Ten inserts of WAL write 340 KiB; in the paper 280.
     #[test]
     fn the_journal_of_a_plain_file_can_speak_against_its_reason() {
-        let [reason] = TEN_REASONS;
+        let [reason, above] = TEN_REASONS;
         let waldio = Row::new("(b) WALDIO", TOTAL, "KiB", Kind::Counted)
             .ratio(
                 "WAL",
@@ -413,9 +427,17 @@ mod tests {
         assert!(waldio.differs() && waldio.side() == Some(reason.side));
         assert!((reason.of)(&waldio));
         assert!(waldio.is_accounted_for_by(of_ten(&waldio, 26.0)));
+        let wal = Row::new("(a) WAL", TOTAL, "KiB", Kind::Counted)
+            .paper(Some(Stated::about(280.0, "test")))
+            .ours(Some(340.0))
+            .judged();
+        assert!(wal.differs() && wal.side() == Some(above.side));
+        assert!((above.of)(&wal) && !(above.of)(&waldio) && !(reason.of)(&wal));
+        assert!(wal.is_accounted_for_by(of_ten(&wal, 26.0)));
         // Planted: the journal of table 1's insert, none, and far more.
         for journal in [20.0, 0.0, 60.0] {
             assert!(!waldio.is_accounted_for_by(of_ten(&waldio, journal)));
+            assert!(!wal.is_accounted_for_by(of_ten(&wal, journal)));
         }
     }
 }
