@@ -178,8 +178,7 @@ mod tests {
         assert!(!is_steady(&[1.85, 1.93, 2.0, 2.07, 2.15]), "trend");
     }
 
-    #[test]
-    fn a_device_is_used_until_its_amplification_is_steady() {
+    fn small_device() -> Ftl {
         let geometry = Geometry {
             page_bytes: 512,
             pages_per_block: 16,
@@ -191,7 +190,12 @@ mod tests {
         };
         let config = Config::with_spare(&geometry, 20, like).unwrap();
         let nand = Nand::new(geometry, Timing::built_in("openssd").unwrap()).unwrap();
-        let (mut ftl, _) = Ftl::open(nand, config).unwrap();
+        Ftl::open(nand, config).unwrap().0
+    }
+
+    #[test]
+    fn a_device_is_used_until_its_amplification_is_steady() {
+        let mut ftl = small_device();
         let mut steps = UseUp::new(&ftl, 90, Until::Steady, 1);
         while steps.step(&mut ftl).unwrap() {}
         let rounds = &steps.rounds.amplifications;
@@ -207,19 +211,8 @@ mod tests {
 
     #[test]
     fn a_device_is_programmed_as_often_as_its_caller_says() {
-        let geometry = Geometry {
-            page_bytes: 512,
-            pages_per_block: 16,
-            ..Geometry::openssd(128)
-        };
-        let like = Config {
-            table_capacity: 20,
-            ..Config::new(0)
-        };
-        let config = Config::with_spare(&geometry, 20, like).unwrap();
         let programs = |percent| {
-            let nand = Nand::new(geometry, Timing::built_in("openssd").unwrap()).unwrap();
-            let (mut ftl, _) = Ftl::open(nand, config).unwrap();
+            let mut ftl = small_device();
             let steps = UseUp::new(&ftl, 50, Until::Programmed, 1);
             let mut steps = match percent {
                 Some(percent) => steps.programmed(percent),
@@ -229,7 +222,7 @@ mod tests {
             let filled = u64::from(ftl.pages()) / 2;
             (ftl.nand().operations().programs, filled)
         };
-        let pages = u64::from(geometry.pages());
+        let pages = u64::from(small_device().nand().geometry().pages());
         // With 0 it is as full, and nothing was rewritten.
         let (none, filled) = programs(Some(0));
         assert!((filled..filled + filled / 10).contains(&none), "{none}");

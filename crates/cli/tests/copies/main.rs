@@ -1,6 +1,8 @@
 //! `onewrite backup` and `onewrite shell` on databases in use: the system's own sqlite3 reads the
 //! results.
 
+#[path = "../logs/command.rs"]
+mod command;
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../logs/writer.rs"]
@@ -10,6 +12,7 @@ mod backup;
 mod rights;
 mod shell;
 
+use command::{onewrite, without_wishes};
 use onewrite_common::files::companion;
 use std::fs;
 use std::path::Path;
@@ -21,24 +24,6 @@ use common::path;
 const MODES: [&str; 9] = [
     "onewrite", "waldio", "swal", "direct", "wal", "delete", "truncate", "persist", "memory",
 ];
-
-/// The command, without environment variables of onewrite.
-fn onewrite(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_onewrite"));
-    command.args(arguments);
-    without_wishes(&mut command);
-    command
-}
-
-fn without_wishes(command: &mut Command) {
-    for name in [
-        "ONEWRITE_JOURNAL_MODE",
-        "ONEWRITE_MAKE_DEFAULT",
-        "ONEWRITE_UPGRADE_WAL",
-    ] {
-        command.env_remove(name);
-    }
-}
 
 fn run(mut command: Command) -> Output {
     command.stdin(Stdio::null()).output().expect("it starts")

@@ -2,6 +2,7 @@
 //! still writes.
 
 mod case;
+mod command;
 mod damage;
 mod detach;
 mod full;
@@ -13,6 +14,7 @@ mod status;
 mod verify;
 mod writer;
 
+use command::{onewrite, without_wishes};
 use onewrite_common::files::companion;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,24 +26,6 @@ use serde_json::Value;
 
 /// Longer than any run of the command here.
 const DEADLINE: Duration = Duration::from_secs(120);
-
-/// The command, without environment variables of onewrite.
-fn onewrite(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_onewrite"));
-    command.args(arguments);
-    without_wishes(&mut command);
-    command
-}
-
-fn without_wishes(command: &mut Command) {
-    for name in [
-        "ONEWRITE_JOURNAL_MODE",
-        "ONEWRITE_MAKE_DEFAULT",
-        "ONEWRITE_UPGRADE_WAL",
-    ] {
-        command.env_remove(name);
-    }
-}
 
 /// Runs it until its end, which comes before the deadline.
 fn run(mut command: Command) -> Output {
