@@ -23,10 +23,11 @@ use crate::waits::stall::{self, Phase};
 use flushes::Flushes;
 use rustix::fs::{Advice, AtFlags, Statx, StatxFlags, fadvise, fdatasync, fstat, ftruncate, statx};
 use rustix::io::{Errno, IoSliceMut, pread, preadv};
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -202,6 +203,13 @@ impl LogFile {
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
             Err(e) => Err(self.error(Operation::Inspect, None, e)),
         }
+    }
+
+    /// The file's name at present, without its directory; `None` where `/proc` does not tell.
+    pub fn present_name(&self) -> Option<OsString> {
+        let link = format!("/proc/self/fd/{}", self.buffered.as_raw_fd());
+        let path = std::fs::read_link(link).ok()?;
+        path.file_name().map(OsStr::to_owned)
     }
 
     /// Reads from `offset` through the page cache. Returns the number of bytes before the end of

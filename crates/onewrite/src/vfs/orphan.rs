@@ -39,7 +39,7 @@ const BLOCK: usize = 4096;
 const MOST_READ: u64 = 64 << 20;
 
 /// The name of a log that is set aside, up to the id.
-fn orphan_name(log: &Path) -> OsString {
+pub(super) fn orphan_name(log: &Path) -> OsString {
     let name = log.file_name().unwrap_or_default();
     orphan_prefix_of_log(name, longest_name(log))
 }

@@ -7,6 +7,7 @@
 //! (`docs/durability.md`, L1 to L14 and T1 to T4). They do not stop a `cp`.
 
 use std::ffi::c_int;
+use std::path::Path;
 
 use super::background::Service;
 use super::database::Database;
@@ -14,17 +15,24 @@ use super::ffi;
 use super::header::{HEADER_BYTES, guarded_by};
 use super::host;
 use super::inner::LockLevel;
+use super::orphan::orphan_name;
 use crate::log::{ErrorKind, LogError};
 use crate::storage::{LogFile, StorageError};
 use crate::sync::Instant;
 use crate::waits::{LOG_IN_USE, LOOK_AT_NORMAL, Try, try_times};
 
-/// The database's path leads elsewhere: whether its log stayed, or was removed. If the log's path
-/// leads elsewhere as well, the directory was renamed, or this process has another root, or may no
-/// longer look there. Then both are still together.
-fn was_left_behind(log: &LogFile) -> bool {
+/// The database's path leads elsewhere: whether its log stayed, was removed, or was set aside by another
+/// program that made a new database there. If the log's path leads elsewhere as well, the directory was
+/// renamed, or this process has another root, or may no longer look there. Then both are still together.
+fn was_left_behind(log: &LogFile, path: &Path) -> bool {
     let is_removed = || matches!(log.size_while_linked(), Err(StorageError::Deleted { .. }));
-    log.same_as_path().unwrap_or(false) || is_removed()
+    let is_aside = || {
+        let aside = orphan_name(path);
+        let name = log.present_name().unwrap_or_default();
+        name.as_encoded_bytes()
+            .starts_with(aside.as_encoded_bytes())
+    };
+    log.same_as_path().unwrap_or(false) || is_removed() || is_aside()
 }
 
 impl Database {
@@ -64,7 +72,7 @@ impl Database {
         if self.takes_no_lock || log.is_guard_in_doubt() {
             return Ok(());
         }
-        let is_left = || self.has_moved() && was_left_behind(log.file());
+        let is_left = || self.has_moved() && was_left_behind(log.file(), &self.paths.log);
         // The application has closed its connections. Their commits belong in this file, wherever it
         // is now.
         if !self.serves(Service::Lingers) && is_left() {

@@ -80,6 +80,31 @@ fn a_connection_that_finds_its_database_replaced_acknowledges_nothing() {
     }
 }
 
+/// The log is set aside then. That passed for a directory that was moved, and commits went into the removed file.
+#[test]
+fn a_connection_whose_removed_database_was_made_again_acknowledges_nothing() {
+    for mode in guarded() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("db");
+        let db = filled(&path, mode);
+        std::fs::remove_file(&path).expect("the database");
+        let again = filled(&path, mode);
+        for _ in 0..2 {
+            let refused = outcome(&db, "INSERT INTO t(x) VALUES(1)");
+            assert!(refused.starts_with(MOVED), "{mode:?}: {refused}");
+            let checkpoint = outcome(&db, "PRAGMA wal_checkpoint");
+            assert!(checkpoint.starts_with("error"), "{mode:?}: {checkpoint}");
+        }
+        drop(db);
+        assert_eq!(sql(&again, "SELECT count(*) FROM t"), "5", "{mode:?}");
+        assert_eq!(sql(&again, "PRAGMA integrity_check"), "ok", "{mode:?}");
+        let names = std::fs::read_dir(directory.path()).expect("a directory");
+        let mut names = names.map(|entry| entry.expect("an entry").path());
+        let aside = names.find(|path| path.to_string_lossy().contains("-onewrite-orphan-"));
+        assert!(holds_frames(&aside.expect("a log")), "{mode:?}");
+    }
+}
+
 /// The path leads to no file, or to another database. The log moved with its database.
 #[test]
 fn a_connection_whose_directory_was_moved_goes_on() {
