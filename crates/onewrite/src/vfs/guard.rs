@@ -11,7 +11,7 @@ use std::ffi::c_int;
 use std::fs;
 use std::io;
 
-use super::companion::{file_begins_with_content, open_companion};
+use super::companion::{file_begins_with_content, is_blank, open_companion};
 use super::convert;
 use super::database::{Database, Switch, shared_log};
 use super::discard::{self, Discarded};
@@ -297,20 +297,21 @@ impl Database {
         let Some(mut file) = open_companion(path)? else {
             return Ok(None);
         };
-        let mut is_blank = false;
+        let cannot = |e: io::Error| LogError::io(ErrorKind::Read, path, "read", &e);
+        let mut begins_blank = false;
         let parsed = crate::log::header::parse_whole(|| {
             let mut bytes = Vec::new();
             io::Seek::rewind(&mut file)?;
             let mut head = io::Read::take(&mut file, crate::log::header::HEADER_BYTES as u64);
             io::Read::read_to_end(&mut head, &mut bytes)?;
-            is_blank = bytes.iter().all(|&byte| byte == 0);
+            begins_blank = bytes.iter().all(|&byte| byte == 0);
             Ok::<_, io::Error>(bytes)
         })
-        .map_err(|e| LogError::io(ErrorKind::Read, path, "read", &e))?;
-        if is_blank {
+        .map_err(cannot)?;
+        if begins_blank && is_blank(&mut file).map_err(cannot)? {
             // The file was created and never written: a process died there, or power failed when
             // the file had its size already. A log's header is durable before its database is
-            // guarded.
+            // guarded. A log that has lost its first block is damaged.
             return Ok(None);
         }
         parsed.map(Some).map_err(|e| LogError::header(path, e))

@@ -76,6 +76,27 @@ fn the_log_of_a_removed_database_is_set_aside_and_kept_whole() {
     }
 }
 
+/// Without the first block it passed for a log that was never written, and a new one was made over it.
+#[test]
+fn a_log_that_has_lost_its_first_block_is_kept_whole() {
+    for mode in guarded() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = killed(directory.path(), mode);
+        let log = companion(&path, "-onewrite");
+        let file = std::fs::File::options().write(true).open(&log);
+        let file = file.expect("the log");
+        std::os::unix::fs::FileExt::write_all_at(&file, &[0; 4096], 0).expect("zeros");
+        let whole = std::fs::read(&log).expect("the log");
+        std::fs::remove_file(&path).expect("the database");
+        let db = open_in(&path, mode);
+        fill(&db, 3);
+        assert_eq!(sql(&db, COUNT), "3", "{mode:?}");
+        let orphans = orphans(&path);
+        assert_eq!(orphans.len(), 1, "{mode:?}: {orphans:?}");
+        assert!(std::fs::read(&orphans[0]).expect("it") == whole, "{mode:?}");
+    }
+}
+
 #[test]
 fn the_connection_that_set_a_log_aside_says_where_to() {
     let directory = tempfile::tempdir().expect("a directory");
