@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::inspect::{DatabaseHeader, counted, lsmvbt};
+use crate::inspect::{DatabaseHeader, counted, dropped, lsmvbt};
 use crate::partial::{Existing, IMAGE, Partial};
 use crate::regular::open_regular;
 use onewrite::DATABASE_HEADER_BYTES;
@@ -34,7 +34,8 @@ Writers continue meanwhile. In a mode with a log (onewrite, waldio, swal, direct
 until the backup ends, because no checkpoint can pass it. In a rollback mode (delete, truncate, persist) a \
 commit makes the backup begin again. After three of these it makes writers wait until it is done, and says so.
 
-A database that a killed process left is recovered first, as by any program that opens it.
+A database that a killed process left is recovered first, as by any program that opens it. If its log is \
+damaged, so that recovery would drop transactions, there is no backup, and FILE stays as it is.
 
 Examples:
   onewrite backup app.db /backup/app.db
@@ -108,6 +109,14 @@ pub fn run(args: &Args) -> Outcome {
         return Err(unread(io::ErrorKind::IsADirectory.into()));
     }
     check_source(&path).map_err(named)?;
+    if let Some(dropped) = dropped::by_recovery(&path) {
+        let name = path.display();
+        return Err(format!(
+            "{dropped}. A backup would be without them, so none was made. \"onewrite salvage {name} -o OUT\" makes a \
+             database of all that is whole. \"onewrite detach {name}\" goes on without the rest, and so does any \
+             program that opens it"
+        ));
+    }
     if fs::canonicalize(&args.file).is_ok_and(|file| file == path) {
         return Err(named("cannot be its own backup".to_owned()));
     }

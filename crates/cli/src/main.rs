@@ -119,7 +119,7 @@ fn main() -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::{CommandFactory, Parser};
 
     use super::Cli;
 
@@ -150,5 +150,50 @@ mod tests {
                 before = line;
             }
         }
+    }
+
+    /// The words of a shell's command, without quotes.
+    fn words(line: &str) -> Vec<String> {
+        let (mut words, mut quote) = (vec![String::new()], None);
+        for c in line.chars() {
+            match (quote, c) {
+                (Some(open), _) if c == open => quote = None,
+                (None, '\'' | '"') => quote = Some(c),
+                (None, ' ') => words.push(String::new()),
+                _ => words.last_mut().expect("a word").push(c),
+            }
+        }
+        words.retain(|word| !word.is_empty());
+        words
+    }
+
+    #[test]
+    fn each_example_of_a_help_is_a_command_line() {
+        let (mut commands, mut examples) = (vec![Cli::command()], 0);
+        while let Some(command) = commands.pop() {
+            commands.extend(command.get_subcommands().cloned());
+            let help = command.get_after_long_help().or(command.get_after_help());
+            let help = help.map_or_else(String::new, ToString::to_string);
+            let lines = help.lines().map(str::trim);
+            for line in lines.flat_map(|line| line.split(" && ")) {
+                let line = line.strip_prefix("sudo ").unwrap_or(line);
+                // A comment, a pipe or a redirection ends it.
+                let ends = [" # ", " | ", " > "]
+                    .iter()
+                    .filter_map(|end| line.find(end));
+                let line = &line[..ends.min().unwrap_or(line.len())];
+                if !line.starts_with("onewrite ") {
+                    continue;
+                }
+                examples += 1;
+                let parsed = Cli::try_parse_from(words(line));
+                assert!(
+                    parsed.is_ok(),
+                    "{line}\n{}",
+                    parsed.err().expect("an error")
+                );
+            }
+        }
+        assert!(examples > 30, "{examples}");
     }
 }

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::inspect::lsmvbt;
+use crate::inspect::{dropped, lsmvbt};
 use crate::regular::open_regular;
 use crate::{Outcome, preload, rights, run};
 
@@ -70,9 +70,13 @@ pub fn run(args: &Args) -> Outcome {
         ));
     }
     // The shell may end with 0 where every statement fails, as it does with .dump.
-    let database = std::fs::canonicalize(&args.database).ok();
-    if let Some(why) = database.and_then(|path| rights::why_unreadable(&path)) {
-        eprintln!("onewrite: {why}");
+    if let Ok(database) = std::fs::canonicalize(&args.database) {
+        if let Some(why) = rights::why_unreadable(&database) {
+            eprintln!("onewrite: {why}");
+        }
+        if let Some(dropped) = dropped::by_recovery(&database) {
+            eprintln!("onewrite: {dropped}");
+        }
     }
     let mut words = vec![program.into_os_string(), args.database.clone().into()];
     words.extend(args.words.iter().cloned());

@@ -139,7 +139,7 @@ impl Recovered {
         if self.dropped_transactions > 0 {
             let _ = writeln!(
                 text,
-                "the frame after frame {} does not follow: {} from there on were torn or lost before \
+                "the frame after frame {} does not follow: at least {} from there on were torn or lost before \
                  they were durable, or damaged, and are dropped",
                 self.frames + self.dropped_frames,
                 counted(self.dropped_transactions, "transaction")

@@ -23,7 +23,8 @@ Examples:
   onewrite ftl mount my.device --block   # a block device, for mkfs.ext4 and stock SQLite (root)
   onewrite ftl mount my.device /mnt/x --cut-after 5000
   onewrite ftl inspect my.device --plot wear.svg
-  onewrite trace --for 60 --events t.json /dev/sda1 && onewrite ftl replay my.device t.json";
+  onewrite trace --seconds 60 --events t.json --device /dev/sda1  # what a disk writes (root)
+  onewrite ftl replay my.device t.json                            # the same on the device";
 
 /// The options of `onewrite ftl`.
 #[derive(clap::Args, Debug)]

@@ -6,6 +6,7 @@
 //! frames, one at a time, so that a log of any size takes little memory.
 
 pub(crate) mod advice;
+pub(crate) mod dropped;
 mod header;
 mod json;
 pub(crate) mod judge;

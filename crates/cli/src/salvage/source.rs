@@ -167,7 +167,7 @@ impl Source {
         }
         self.is_incomplete = true;
         self.notes.push(format!(
-            "the log {id} is not here: everything committed since the last checkpoint is missing"
+            "the log {id} is not here, or has lost its header: everything committed since the last checkpoint is missing"
         ));
         Ok(())
     }
@@ -222,7 +222,7 @@ impl Source {
         })?;
         let opened =
             opened.ok_or_else(|| {
-                format!("{name}: neither a database nor a log with frames: there is nothing to salvage in it")
+                format!("{name}: neither a database nor a log with frames, or the log has lost its header: there is nothing to salvage in it")
             })?;
         let bytes = path.as_os_str().as_encoded_bytes();
         let owner = bytes.strip_suffix(b"-onewrite").map(|name| {

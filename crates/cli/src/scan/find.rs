@@ -34,7 +34,7 @@ pub fn all(dir: Option<&Path>) -> Result<Found, String> {
         let root = dir
             .canonicalize()
             .map_err(|error| format!("{}: {}", dir.display(), why_unread(&error, EXPECTED)))?;
-        if root.is_file() && !is_database(&root) {
+        if !(root.is_dir() || root.is_file() && is_database(&root)) {
             let what = "is neither a database nor a directory: give the directory to look through";
             return Err(format!("{} {what}", dir.display()));
         }

@@ -47,6 +47,9 @@ pub fn seen_by(pid: u32, path: &Path) -> PathBuf {
     }
 }
 
+/// Changes between two looks at most. A change counter that went back seems to be further ahead.
+const MOST_CHANGES: u32 = u32::MAX / 2;
+
 /// Where the number of commits comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -229,7 +232,11 @@ impl Database {
             (Some(_), None) => self.has_gaps = true,
             (None, None) if before.is_rollback && now.is_rollback => {
                 let commits = now.change_counter.wrapping_sub(before.change_counter);
-                self.commits += u64::from(commits);
+                match commits <= MOST_CHANGES {
+                    true => self.commits += u64::from(commits),
+                    // Another file has the name, or an earlier one was written over it.
+                    false => self.has_gaps = true,
+                }
             }
             (None, None) => {}
         }
@@ -245,7 +252,7 @@ impl Database {
         let has_index = self.sample.as_ref().is_some_and(|s| s.index.is_some());
         let own = match self.is_rollback() {
             // In exclusive locking mode SQLite changes the counter once.
-            true => (self.commits > 0).then_some(Source::ChangeCounter),
+            true => (self.commits > 0 && !self.has_gaps).then_some(Source::ChangeCounter),
             false => (has_index && !self.has_gaps).then_some(Source::WalIndex),
         };
         match own {
@@ -363,5 +370,10 @@ mod tests {
         assert_eq!(database.counted(0, 9), (4, Source::ChangeCounter));
         database.commits = 0;
         assert_eq!(database.counted(0, 9), (9, Source::Flushes));
+        // An earlier copy was written over it.
+        database.count(&rollback(50), &rollback(20));
+        assert_eq!(database.counted(0, 9), (9, Source::Flushes));
+        database.count(&rollback(20), &rollback(22));
+        assert_eq!(database.counted(0, 1), (2, Source::Flushes));
     }
 }

@@ -88,6 +88,11 @@ impl Copied {
         self.directory.path().join("test.db")
     }
 
+    fn log(&self, killed: &Killed) -> PathBuf {
+        let log = killed.log();
+        self.directory.path().join(log.file_name().expect("a name"))
+    }
+
     fn said(&self, words: &[&str]) -> (Value, i32) {
         let output = run(onewrite(words));
         let said = serde_json::from_slice(&output.stdout);
@@ -143,6 +148,10 @@ impl Copied {
         fs::remove_file(&out).expect("the result");
         (said, code, rows)
     }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
 }
 
 fn rows_of(database: &Path) -> u64 {
@@ -339,6 +348,45 @@ fn a_damaged_kind_costs_only_what_stands_behind_it() {
         said["notes"].to_string().contains("newer onewrite"),
         "{said:#}"
     );
+}
+
+/// A recovery would drop commits without a word, and the backup would take the place of a better one.
+#[test]
+fn a_backup_is_refused_where_recovery_would_drop_commits() {
+    for mode in MODES {
+        let killed = Killed::new(mode);
+        let frames = killed.frames();
+        let at = frames[frames.len() / 2] + 20;
+        let change = |log: &mut Vec<u8>| log[at..at + 8].iter_mut().for_each(|b| *b ^= 0x5a);
+        let copy = killed.copy(true, change);
+        let (database, log) = (copy.database(), copy.log(&killed));
+        let before = fs::read(&log).expect("the log");
+        let file = copy.directory.path().join("backup.db");
+        fs::write(&file, "an earlier one").expect("a file");
+        let backup = |database: &Path| {
+            let words = ["backup", "--force", text(database), text(&file)];
+            run(onewrite(&words))
+        };
+        let refused = backup(&database);
+        let said = lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(1), "{mode:?}: {said}");
+        assert!(
+            said.contains(text(&log)) && said.contains("none was made"),
+            "{said}"
+        );
+        assert_eq!(fs::read(&file).expect("the file"), b"an earlier one");
+        assert!(fs::read(&log).expect("the log") == before, "{mode:?}");
+        // A shell says so, and goes on.
+        let shell = run(onewrite(&[
+            "shell",
+            text(&database),
+            "SELECT count(*) FROM t",
+        ]));
+        assert!(lossy(&shell.stderr).contains(text(&log)), "{mode:?}");
+        // It has recovered.
+        let done = backup(&database);
+        assert!(done.status.success(), "{mode:?}: {}", lossy(&done.stderr));
+    }
 }
 
 #[test]
