@@ -64,8 +64,8 @@ int lsmvbt_engine_of_new(void);
 /* Its name, for as long as the process lives. */
 const char *lsmvbt_engine_name(int engine);
 
-/* A connection to the file that the pager has opened. Nothing is read or written yet. */
-int lsmvbt_open(int engine, sqlite3 *db, sqlite3_file *file, const char *path, int readonly, int immutable,
+/* A connection to the file that the pager has opened. Nothing is read or written yet. is_copy: VACUUM INTO makes it. */
+int lsmvbt_open(int engine, sqlite3 *db, sqlite3_file *file, const char *path, int readonly, int immutable, int is_copy,
                 EngineDb **out);
 void lsmvbt_close(EngineDb*);
 /* Whether the file must still be made: it is empty, and nothing was written. */

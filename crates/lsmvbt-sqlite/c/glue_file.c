@@ -17,6 +17,13 @@ int lsmvbt_file_descriptor(sqlite3_file *pFile){
   return -1;
 }
 
+/* Whether the file still has the name by which it was opened, as far as its VFS says. One over another VFS shows no
+** descriptor, and passes this question on. */
+int lsmvbt_file_has_its_name(sqlite3_file *pFile){
+  int hasMoved = 1;
+  return sqlite3OsFileControl(pFile, SQLITE_FCNTL_HAS_MOVED, &hasMoved)==SQLITE_OK && hasMoved==0;
+}
+
 int lsmvbt_file_write(sqlite3_file *pFile, const void *pData, int n, sqlite3_int64 iOfst){
   return sqlite3OsWrite(pFile, pData, n, iOfst);
 }

@@ -5,7 +5,7 @@
 ** the engine that the URI names (engine=...), or that PRAGMA journal_mode has chosen. Otherwise it
 ** belongs to the engine that the environment names (LSMVBT_SQLITE_DEFAULT), or to stock SQLite.
 ** Temporary and in-memory databases are always stock. A database opened with a shared cache, or by
-** a VFS without shared memory, is stock unless it names an engine.
+** a VFS that shares no memory, is stock unless it names an engine.
 **
 ** A file that is opened with immutable=1 passes for a temporary one in the pager, but it is open.
 */
@@ -43,18 +43,34 @@ static int glueHasSharedMemory(sqlite3_file *pFile){
   return pFile->pMethods!=0 && pFile->pMethods->iVersion>=2 && pFile->pMethods->xShmMap!=0;
 }
 
+#define GLUE_KEEPS_MEMORY \
+  "vfs=unix-excl does not share memory with other processes, which this engine needs: use vfs=unix"
+
+/* Whether the VFS keeps the shared memory in this process once it has locked the file. Stock SQLite then
+** holds that lock against other processes. The other engine locks its shared memory alone, so nothing
+** would keep them out. */
+static int glueKeepsMemory(const sqlite3_vfs *pVfs){
+  return sqlite3StrICmp(pVfs->zName, "unix-excl")==0;
+}
+
 /* The engine for an empty file; -1 for stock. */
 static int glueEngineOfNew(Pager *pPager, int vfsFlags){
   const char *zEngine = 0;
   if( vfsFlags & SQLITE_OPEN_URI ) zEngine = sqlite3_uri_parameter(sqlite3PagerFilename(pPager, 0), "engine");
   if( zEngine ) return lsmvbt_engine_named(zEngine);
   if( (vfsFlags & SQLITE_OPEN_SHAREDCACHE)!=0 || !glueHasSharedMemory(sqlite3PagerFile(pPager)) ) return -1;
+  if( glueKeepsMemory(sqlite3PagerVfs(pPager)) ) return -1;
   return lsmvbt_engine_of_new();
 }
 
 /* Whether the file is opened with immutable=1: nothing writes it meanwhile. */
 static int glueIsImmutable(Pager *pPager){
   return pPager->tempFile && isOpen(pPager->fd);
+}
+
+/* Whether the VFS has no memory for the other engine. */
+static int glueLacksMemory(Pager *pPager){
+  return !glueHasSharedMemory(sqlite3PagerFile(pPager)) && !glueIsImmutable(pPager);
 }
 
 /* Writes the engine for the file that stock SQLite has opened; -1 for stock. If the file cannot be
@@ -116,7 +132,8 @@ static int glueOpen(
   if( sqlite3PagerIsreadonly(p->shared.pPager) ) p->shared.btsFlags |= BTS_READ_ONLY;
   if( rc==SQLITE_OK ){
     rc = lsmvbt_open(iEngine, db, sqlite3PagerFile(p->shared.pPager), sqlite3PagerFilename(p->shared.pPager, 0),
-                     sqlite3PagerIsreadonly(p->shared.pPager), glueIsImmutable(p->shared.pPager), &p->pEngine);
+                     sqlite3PagerIsreadonly(p->shared.pPager), glueIsImmutable(p->shared.pPager),
+                     (db->mDbFlags & DBFLAG_Vacuum)!=0, &p->pEngine);
   }
   if( rc==SQLITE_OK ) rc = glueDiffRegister(db);
   if( rc!=SQLITE_OK ){
@@ -178,8 +195,10 @@ SQLITE_PRIVATE int sqlite3BtreeOpen(
   if( rc!=SQLITE_OK ){
     /* As below: stock SQLite releases the file. */
   }else if( glueRefused(*ppBtree, iEngine, vfsFlags) ){
-    rc = glueCannotOpen(db, "%s: engine=%s is not this file's engine, or is not known: leave engine= out", zFilename,
-                        sqlite3_uri_parameter(zFilename, "engine"));
+    const char *zEngine = sqlite3_uri_parameter(zFilename, "engine");
+    int isKnown = sqlite3StrICmp(zEngine, "stock")==0 || lsmvbt_engine_named(zEngine)>=0;
+    rc = glueCannotOpen(db, isKnown ? "%s: engine=%s is not this file's engine: leave engine= out"
+                                    : "%s: engine=%s is not known: there are lsmvbt and stock", zFilename, zEngine);
   }else if( iEngine<0 && glueUriParameter(*ppBtree, vfsFlags, "version") ){
     rc = glueCannotOpen(db, "%s: version= names a version of a database of lsmvbt, and this file is none", zFilename);
   }else if( iEngine<0 ){
@@ -189,6 +208,11 @@ SQLITE_PRIVATE int sqlite3BtreeOpen(
   }else if( vfsFlags & SQLITE_OPEN_SHAREDCACHE ){
     rc = glueCannotOpen(db, "%s: a database of engine %s cannot be opened with a shared cache: use cache=private",
                         zFilename, lsmvbt_engine_name(iEngine));
+  }else if( glueLacksMemory((*ppBtree)->pBt->pPager) ){
+    rc = glueCannotOpen(db, "%s: vfs=%s has no shared memory, which this engine needs: use vfs=unix", zFilename,
+                        pVfs->zName);
+  }else if( glueKeepsMemory(pVfs) ){
+    rc = glueCannotOpen(db, "%s: " GLUE_KEEPS_MEMORY, zFilename);
   }
   (void)stock_sqlite3BtreeClose(*ppBtree);
   *ppBtree = 0;

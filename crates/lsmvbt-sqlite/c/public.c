@@ -49,6 +49,11 @@ static int glueVacuum(char **pzErrMsg, sqlite3 *db, Btree *p){
     return SQLITE_ERROR;
   }
   if( (p->pBt->btsFlags & BTS_READ_ONLY)!=0 || (db->flags & SQLITE_QueryOnly)!=0 ) return SQLITE_READONLY;
+  if( db->flags & SQLITE_ResetDatabase ){
+    sqlite3SetString(pzErrMsg, db, "SQLITE_DBCONFIG_RESET_DATABASE does not empty a database of this engine: DROP its "
+                     "tables, or remove the file while no connection is open");
+    return SQLITE_ERROR;
+  }
   rc = glueVacuumSteps(p, 0, &zReason);
   if( zReason ){
     sqlite3SetString(pzErrMsg, db, zReason);
@@ -264,6 +269,7 @@ static const char *glueCannotSwitch(sqlite3 *db, int iDb){
   Pager *pPager = p->pBt->pPager;
   if( iDb==1 || pPager->tempFile || pPager->memDb ) return "only a database in a file has an engine to choose";
   if( p->sharable && p->pBt->nRef>1 ) return "not with a shared cache";
+  if( glueKeepsMemory(sqlite3PagerVfs(pPager)) ) return GLUE_KEEPS_MEMORY;
   if( db->autoCommit==0 || sqlite3BtreeTxnState(p)!=SQLITE_TXN_NONE || db->nVdbeActive>0 ){
     return "not within a transaction";
   }
@@ -380,15 +386,15 @@ static int glueSets(char **azPragma){
 }
 
 /* A pragma of the engine. A database that must still be made is made first, so that what is set
-** holds. */
+** holds. A transaction may have begun without a read (BEGIN), which the engine cannot know. */
 static int gluePragma(Btree *p, char **azPragma){
-  if( glueSets(azPragma) && lsmvbt_is_new(GLUE(p)->pEngine) ){
-    int rc;
-    if( p->inTrans!=TRANS_NONE ){
-      azPragma[0] = sqlite3_mprintf("not within a transaction");
-      return azPragma[0] ? SQLITE_ERROR : SQLITE_NOMEM_BKPT;
-    }
-    rc = sqlite3BtreeBeginTrans(p, 1, 0);
+  int isSetting = glueSets(azPragma);
+  if( isSetting && (p->db->autoCommit==0 || p->inTrans!=TRANS_NONE) ){
+    azPragma[0] = sqlite3_mprintf("%s = %s: not within a transaction", azPragma[1], azPragma[2]);
+    return azPragma[0] ? SQLITE_ERROR : SQLITE_NOMEM_BKPT;
+  }
+  if( isSetting && lsmvbt_is_new(GLUE(p)->pEngine) ){
+    int rc = sqlite3BtreeBeginTrans(p, 1, 0);
     if( rc==SQLITE_OK ) rc = sqlite3BtreeRollback(p, SQLITE_OK, 0);
     if( rc!=SQLITE_OK ) return rc;
   }

@@ -1,5 +1,6 @@
 """The installed module: it is sqlite3, on our SQLite, and says why where it cannot be."""
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -42,6 +43,36 @@ class Module(unittest.TestCase):
             self.assertEqual((mode,), db.execute(f"PRAGMA journal_mode={mode}").fetchone())
             db.executescript("CREATE TABLE t(a); INSERT INTO t VALUES(1)")
             self.assertEqual([(1,)], db.execute("SELECT a FROM t").fetchall())
+            db.close()
+
+    def test_a_backup_is_restored_under_the_name_of_an_open_file(self):
+        """A VFS over SQLite's own shows no descriptor. The backup was destroyed there by the first commit."""
+        code = """if True:
+            import onewrite_sqlite as sqlite3, sys
+            db = sqlite3.connect(sys.argv[1], uri=True, isolation_level=None)
+            for number in range(60): db.execute("INSERT INTO t VALUES(?)", ("n" * 1500,))
+        """
+        for query in ("", "?vfs=onewrite"):
+            path = self.path.with_name(f"restored{len(query)}")
+            uri, backup = f"file:{path}{query}", path.with_name("backup")
+            db = onewrite_sqlite.connect(uri, uri=True, isolation_level=None)
+            db.execute("PRAGMA journal_mode=lsmvbt")
+            db.execute("CREATE TABLE t(a)")
+            db.executemany("INSERT INTO t VALUES(?)", (("x" * 1200,) for _ in range(900)))
+            db.close()
+            shutil.copy(path, backup)
+            old = onewrite_sqlite.connect(uri, uri=True, isolation_level=None)
+            old.execute("DELETE FROM t WHERE rowid > 20")
+            old.execute("VACUUM")
+            path.rename(path.with_name("old"))
+            backup.rename(path)
+            _, error = python(code, uri)
+            self.assertIn("opened before the file was replaced", error[0], uri)
+            old.close()
+            self.assertEqual([""], python(code, uri)[1], uri)
+            db = onewrite_sqlite.connect(uri, uri=True)
+            self.assertEqual((960,), db.execute("SELECT count(*) FROM t").fetchone())
+            self.assertEqual(("ok",), db.execute("PRAGMA integrity_check").fetchone())
             db.close()
 
     def test_a_killed_process_loses_no_commit(self):

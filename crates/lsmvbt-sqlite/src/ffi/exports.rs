@@ -108,6 +108,7 @@ unsafe extern "C" fn lsmvbt_open(
     path: *const c_char,
     read_only: c_int,
     immutable: c_int,
+    is_copy: c_int,
     out: *mut *mut Handle,
 ) -> c_int {
     let Some(engine) = engine(number) else {
@@ -128,6 +129,7 @@ unsafe extern "C" fn lsmvbt_open(
         Place {
             path,
             read_only: read_only != 0,
+            is_copy: is_copy != 0,
             file,
         },
         sqlite,

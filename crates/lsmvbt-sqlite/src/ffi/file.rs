@@ -4,6 +4,8 @@ use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -22,6 +24,7 @@ unsafe extern "C" {
     fn lsmvbt_file_read(file: *mut RawFile, buffer: *mut c_void, size: c_int, offset: i64)
     -> c_int;
     fn lsmvbt_file_descriptor(file: *mut RawFile) -> c_int;
+    fn lsmvbt_file_has_its_name(file: *mut RawFile) -> c_int;
     fn lsmvbt_file_write(
         file: *mut RawFile,
         data: *const c_void,
@@ -184,11 +187,19 @@ impl DatabaseFile {
         }
     }
 
-    /// The number of the file's inode; 0 if the VFS shows none.
+    /// The number of the inode of the file, which was opened by this path; 0 if that is not known.
     #[must_use]
-    pub fn identity(&self) -> u64 {
-        let about = self.descriptor().map(rustix::fs::fstat);
-        about.and_then(Result::ok).map_or(0, |about| about.st_ino)
+    pub fn identity(&self, path: &Path) -> u64 {
+        if let Some(file) = self.descriptor() {
+            return rustix::fs::fstat(file).map_or(0, |about| about.st_ino);
+        }
+        let by_name = path.metadata().map_or(0, |about| about.ino());
+        // Asked afterwards: then it was this file's name when the number was read.
+        // SAFETY: the file is open.
+        match unsafe { lsmvbt_file_has_its_name(self.shared.file) } {
+            0 => 0,
+            _ => by_name,
+        }
     }
 
     /// Whether the file system writes a page again in its place, as far as it says.

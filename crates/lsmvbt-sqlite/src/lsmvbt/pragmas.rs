@@ -128,6 +128,13 @@ impl Session {
 
     fn reclaim(&mut self) -> Result<String> {
         self.outside()?;
+        // A wait would not end it.
+        let status = self.db.status().map_err(error)?;
+        if status.history > 0 || status.history_seconds > 0 {
+            return Err(refused(
+                "not with a history, which keeps earlier versions: PRAGMA lsmvbt_history = 0",
+            ));
+        }
         Ok(self.db.reclaim().map_err(error)?.to_string())
     }
 

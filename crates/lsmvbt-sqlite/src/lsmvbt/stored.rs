@@ -74,7 +74,7 @@ impl Storage for Stored {
     }
 
     fn identity(&self) -> u64 {
-        *self.identity.get_or_init(|| self.file.identity())
+        *self.identity.get_or_init(|| self.file.identity(&self.path))
     }
 
     fn writes_in_place(&self) -> bool {

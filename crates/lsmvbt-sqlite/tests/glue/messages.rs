@@ -104,7 +104,10 @@ fn a_version_that_is_gone_is_named_with_those_that_are_there() {
     explains(&message, &own, &path, "version 1 cannot be read: ");
     for (uri, words) in [
         (format!("file:{path}?cache=shared"), "use cache=private"),
+        (format!("file:{path}?vfs=unix-excl"), "use vfs=unix"),
+        (format!("file:{path}?vfs=unix-none"), "use vfs=unix"),
         (setup.uri("x", "stock"), "leave engine= out"),
+        (setup.uri("x", "nonesuch"), "there are lsmvbt and stock"),
     ] {
         let message = Connection::open(&uri).err().expect("refused").message;
         explains(&message, "unable to open database file", &path, words);

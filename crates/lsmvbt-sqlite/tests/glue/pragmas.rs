@@ -169,7 +169,14 @@ fn history_is_remembered_and_not_changed_within_a_transaction() {
         refused(&a, "PRAGMA lsmvbt_history = 8"),
         "lsmvbt_history = 8: not within a transaction"
     );
-    run(&a, "COMMIT");
+    // Nothing was read yet in this one. It held, and a rollback did not take it back.
+    run(&a, "COMMIT; BEGIN");
+    assert_eq!(
+        refused(&a, "PRAGMA lsmvbt_history = 8"),
+        "lsmvbt_history = 8: not within a transaction"
+    );
+    run(&a, "ROLLBACK");
+    assert_eq!(one(&a, "PRAGMA lsmvbt_history"), "7");
     assert_eq!(
         refused(&a, "PRAGMA lsmvbt_history = many"),
         "lsmvbt_history = many: it is a number of versions, 0 or more, or a time, such as '1 hour'"
@@ -193,7 +200,7 @@ fn what_is_set_before_anything_is_written_holds_or_is_refused() {
     let b = setup.open("y", ENGINE);
     run(&b, "BEGIN; SELECT * FROM sqlite_schema");
     let message = refused(&b, "PRAGMA lsmvbt_history = 5");
-    assert_eq!(message, "not within a transaction");
+    assert_eq!(message, "lsmvbt_history = 5: not within a transaction");
     run(&b, "COMMIT; CREATE TABLE t(x)");
 
     let stock = setup.open("z", "stock");
@@ -461,6 +468,12 @@ fn a_connection_that_reads_nothing_keeps_nothing() {
     assert_eq!(one(&b, "SELECT count(*) FROM t"), "2");
     assert_eq!(refused(&a, "PRAGMA lsmvbt_reclaim"), "database is locked");
     run(&b, "COMMIT");
+    number(&one(&a, "PRAGMA lsmvbt_reclaim"));
+    // Nobody ends a history, so there is no wait for it.
+    run(&a, "PRAGMA lsmvbt_history = 5");
+    let told = refused(&a, "PRAGMA lsmvbt_reclaim");
+    assert!(told.contains("PRAGMA lsmvbt_history = 0"), "{told}");
+    run(&a, "PRAGMA lsmvbt_history = 0");
     number(&one(&a, "PRAGMA lsmvbt_reclaim"));
 }
 

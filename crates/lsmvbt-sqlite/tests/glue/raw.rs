@@ -27,6 +27,7 @@ unsafe extern "C" {
         context: *mut c_void,
     );
     fn sqlite3_interrupt(db: *mut c_void);
+    fn sqlite3_db_config(db: *mut c_void, op: c_int, ...) -> c_int;
     fn sqlite3_backup_step(backup: *mut c_void, pages: c_int) -> c_int;
     fn sqlite3_close(db: *mut c_void) -> c_int;
     fn sqlite3_close_v2(db: *mut c_void) -> c_int;
@@ -71,6 +72,8 @@ pub const CREATE: c_int = 0x2 | 0x4;
 pub const NOMUTEX: c_int = 0x8000;
 pub const FULLMUTEX: c_int = 0x1_0000;
 const URI: c_int = 0x40;
+/// `SQLITE_DBCONFIG_RESET_DATABASE`.
+const RESET_DATABASE: c_int = 1009;
 
 /// The name of the main database.
 pub const MAIN: Option<&CStr> = Some(c"main");
@@ -103,6 +106,14 @@ impl Db {
         let code = unsafe { sqlite3_open_v2(name.as_ptr(), &raw mut db, flags | URI, null()) };
         assert_eq!(code, 0, "{name:?}");
         Self(db)
+    }
+
+    /// Has a VACUUM empty the database, or not.
+    pub fn reset(self, on: bool) {
+        let none = null_mut::<c_int>();
+        // SAFETY: a connection; this operation takes an int, and a pointer that may be null.
+        let code = unsafe { sqlite3_db_config(self.0, RESET_DATABASE, c_int::from(on), none) };
+        assert_eq!(code, 0);
     }
 
     /// Runs SQL; SQLite's code.

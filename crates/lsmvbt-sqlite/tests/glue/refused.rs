@@ -3,11 +3,13 @@
 
 use lsmvbt_sqlite::sqlite::Connection;
 
+use crate::raw;
 use crate::support::{Setup, on_other_engines, one, refused, run};
 
 on_other_engines! {
     a_backup_over_it
     shared_cache
+    a_vfs_that_shares_no_memory
     raw_pages
     journal_modes_once_there_is_something
     an_engine_that_the_file_is_not_of
@@ -73,6 +75,39 @@ fn shared_cache(engine: &str) {
         "SQLITE_CANTOPEN"
     );
     unharmed(&setup.open("x", engine));
+}
+
+/// A process that made a database so kept its locks to itself. The commits of another one were written over.
+fn a_vfs_that_shares_no_memory(engine: &str) {
+    let setup = Setup::new();
+    drop(filled(&setup, engine));
+    let alone = |name: &str| format!("file:{}?vfs=unix-excl", setup.path(name));
+    let code = |uri: &str| Connection::open(uri).err().map(|error| error.code & 0xff);
+    assert_eq!(code(&alone("x")), Some(14), "SQLITE_CANTOPEN");
+    let named = format!("{}&engine={engine}", alone("new"));
+    assert_eq!(code(&named), Some(14), "SQLITE_CANTOPEN");
+    let stock = Connection::open(&alone("stock")).expect("a stock database");
+    let said = refused(&stock, &format!("PRAGMA journal_mode = {engine}"));
+    assert!(said.contains("use vfs=unix"), "{said}");
+    run(&stock, "CREATE TABLE t(a); INSERT INTO t VALUES (1)");
+    unharmed(&stock);
+    unharmed(&setup.open("x", engine));
+}
+
+/// SQLite's way to empty a database succeeded, and all was there.
+#[test]
+fn a_vacuum_that_is_to_empty_the_database() {
+    let setup = Setup::new();
+    drop(filled(&setup, "lsmvbt"));
+    let db = raw::Db::open(&setup.uri("x", "lsmvbt"), raw::CREATE);
+    db.reset(true);
+    assert_eq!(db.run("VACUUM"), 1);
+    let (_, told) = db.error();
+    assert!(told.contains("DROP its tables"), "{told}");
+    db.reset(false);
+    assert_eq!(db.run("VACUUM"), 0);
+    assert_eq!(db.close(), 0);
+    unharmed(&setup.open("x", "lsmvbt"));
 }
 
 fn raw_pages(engine: &str) {
