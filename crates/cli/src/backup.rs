@@ -34,8 +34,9 @@ Writers continue meanwhile. In a mode with a log (onewrite, waldio, swal, direct
 until the backup ends, because no checkpoint can pass it. In a rollback mode (delete, truncate, persist) a \
 commit makes the backup begin again. After three of these it makes writers wait until it is done, and says so.
 
-A database that a killed process left is recovered first, as by any program that opens it. If its log is \
-damaged, so that recovery would drop transactions, there is no backup, and FILE stays as it is.
+A database that a killed process left is recovered first, as by any program that opens it. If recovery would \
+drop transactions behind a damaged place in its log, there is no backup without --recover, and FILE stays as \
+it is. A power cut can leave such a place, too: transactions that were not durable yet, or not at NORMAL.
 
 Examples:
   onewrite backup app.db /backup/app.db
@@ -55,6 +56,10 @@ pub struct Args {
     /// Replace FILE, as a whole and at the end
     #[arg(long)]
     force: bool,
+
+    /// Recover a log though recovery drops transactions behind a damaged or torn place
+    #[arg(long)]
+    recover: bool,
 
     /// Pause between steps of about 1 MiB, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0)]
@@ -111,11 +116,14 @@ pub fn run(args: &Args) -> Outcome {
     check_source(&path).map_err(named)?;
     if let Some(dropped) = dropped::by_recovery(&path) {
         let name = path.display();
-        return Err(format!(
-            "{dropped}. A backup would be without them, so none was made. \"onewrite salvage {name} -o OUT\" makes a \
-             database of all that is whole. \"onewrite detach {name}\" goes on without the rest, and so does any \
-             program that opens it"
-        ));
+        if !args.recover {
+            return Err(format!(
+                "{dropped}. The backup would be without what stands behind it, so none was made. \"onewrite salvage \
+                 {name} -o OUT\" makes a database of all that is whole. With --recover this command takes what \
+                 recovery leaves"
+            ));
+        }
+        eprintln!("onewrite: {dropped}");
     }
     if fs::canonicalize(&args.file).is_ok_and(|file| file == path) {
         return Err(named("cannot be its own backup".to_owned()));

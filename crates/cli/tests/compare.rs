@@ -364,8 +364,8 @@ fn with_a_rate_transactions_become_due_and_latencies_count_from_then() {
     assert!(is_behind);
     let micros = flooded["elapsed_s"].as_f64().expect("a time") * 1e6;
     let half = number(&flooded["latency_us"]["p50"]) as f64;
-    // All were due at once, so half of them wait for 200 others. From its begin one takes a 200th of the
-    // time. A busy device may stop for a while among the last ones.
+    // All were due at once, so half of them wait for 200 others. Measured from its own start, one takes a
+    // 200th of the time. A busy device may stop for a while among the last ones.
     assert!(half > micros / 10.0, "{half} of {micros}");
 }
 

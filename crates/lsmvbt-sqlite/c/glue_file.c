@@ -17,11 +17,12 @@ int lsmvbt_file_descriptor(sqlite3_file *pFile){
   return -1;
 }
 
-/* Whether the file still has the name by which it was opened, as far as its VFS says. One over another VFS shows no
-** descriptor, and passes this question on. */
-int lsmvbt_file_has_its_name(sqlite3_file *pFile){
-  int hasMoved = 1;
-  return sqlite3OsFileControl(pFile, SQLITE_FCNTL_HAS_MOVED, &hasMoved)==SQLITE_OK && hasMoved==0;
+/* Whether the file has lost the name by which it was opened: 1, 0, or -1 where its VFS does not know. One over
+** another VFS shows no descriptor, and passes this question on. */
+int lsmvbt_file_has_moved(sqlite3_file *pFile){
+  int hasMoved = 0;
+  int rc = sqlite3OsFileControl(pFile, SQLITE_FCNTL_HAS_MOVED, &hasMoved);
+  return rc!=SQLITE_OK ? -1 : hasMoved!=0;
 }
 
 int lsmvbt_file_write(sqlite3_file *pFile, const void *pData, int n, sqlite3_int64 iOfst){

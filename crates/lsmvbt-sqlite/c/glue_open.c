@@ -5,7 +5,7 @@
 ** the engine that the URI names (engine=...), or that PRAGMA journal_mode has chosen. Otherwise it
 ** belongs to the engine that the environment names (LSMVBT_SQLITE_DEFAULT), or to stock SQLite.
 ** Temporary and in-memory databases are always stock. A database opened with a shared cache, or by
-** a VFS that shares no memory, is stock unless it names an engine.
+** a VFS that shares no memory, is stock; to name an engine there is an error.
 **
 ** A file that is opened with immutable=1 passes for a temporary one in the pager, but it is open.
 */
@@ -43,14 +43,27 @@ static int glueHasSharedMemory(sqlite3_file *pFile){
   return pFile->pMethods!=0 && pFile->pMethods->iVersion>=2 && pFile->pMethods->xShmMap!=0;
 }
 
+/* Whether the file is opened with immutable=1: nothing writes it meanwhile. */
+static int glueIsImmutable(Pager *pPager){
+  return pPager->tempFile && isOpen(pPager->fd);
+}
+
 #define GLUE_KEEPS_MEMORY \
   "vfs=unix-excl does not share memory with other processes, which this engine needs: use vfs=unix"
 
 /* Whether the VFS keeps the shared memory in this process once it has locked the file. Stock SQLite then
 ** holds that lock against other processes. The other engine locks its shared memory alone, so nothing
 ** would keep them out. */
-static int glueKeepsMemory(const sqlite3_vfs *pVfs){
-  return sqlite3StrICmp(pVfs->zName, "unix-excl")==0;
+static int glueKeepsMemory(Pager *pPager){
+  const char *zExcl = "unix-excl";
+  char *zName = 0;
+  int keeps, nName;
+  /* A VFS over another one answers with both names, the lowest one last. */
+  (void)sqlite3OsFileControl(sqlite3PagerFile(pPager), SQLITE_FCNTL_VFSNAME, &zName);
+  nName = sqlite3Strlen30(zName ? zName : "") - sqlite3Strlen30(zExcl);
+  keeps = nName>=0 && strcmp(&zName[nName], zExcl)==0;
+  sqlite3_free(zName);
+  return keeps && !glueIsImmutable(pPager);
 }
 
 /* The engine for an empty file; -1 for stock. */
@@ -59,13 +72,8 @@ static int glueEngineOfNew(Pager *pPager, int vfsFlags){
   if( vfsFlags & SQLITE_OPEN_URI ) zEngine = sqlite3_uri_parameter(sqlite3PagerFilename(pPager, 0), "engine");
   if( zEngine ) return lsmvbt_engine_named(zEngine);
   if( (vfsFlags & SQLITE_OPEN_SHAREDCACHE)!=0 || !glueHasSharedMemory(sqlite3PagerFile(pPager)) ) return -1;
-  if( glueKeepsMemory(sqlite3PagerVfs(pPager)) ) return -1;
+  if( glueKeepsMemory(pPager) ) return -1;
   return lsmvbt_engine_of_new();
-}
-
-/* Whether the file is opened with immutable=1: nothing writes it meanwhile. */
-static int glueIsImmutable(Pager *pPager){
-  return pPager->tempFile && isOpen(pPager->fd);
 }
 
 /* Whether the VFS has no memory for the other engine. */
@@ -211,7 +219,7 @@ SQLITE_PRIVATE int sqlite3BtreeOpen(
   }else if( glueLacksMemory((*ppBtree)->pBt->pPager) ){
     rc = glueCannotOpen(db, "%s: vfs=%s has no shared memory, which this engine needs: use vfs=unix", zFilename,
                         pVfs->zName);
-  }else if( glueKeepsMemory(pVfs) ){
+  }else if( glueKeepsMemory((*ppBtree)->pBt->pPager) ){
     rc = glueCannotOpen(db, "%s: " GLUE_KEEPS_MEMORY, zFilename);
   }
   (void)stock_sqlite3BtreeClose(*ppBtree);

@@ -269,7 +269,7 @@ static const char *glueCannotSwitch(sqlite3 *db, int iDb){
   Pager *pPager = p->pBt->pPager;
   if( iDb==1 || pPager->tempFile || pPager->memDb ) return "only a database in a file has an engine to choose";
   if( p->sharable && p->pBt->nRef>1 ) return "not with a shared cache";
-  if( glueKeepsMemory(sqlite3PagerVfs(pPager)) ) return GLUE_KEEPS_MEMORY;
+  if( glueKeepsMemory(pPager) ) return GLUE_KEEPS_MEMORY;
   if( db->autoCommit==0 || sqlite3BtreeTxnState(p)!=SQLITE_TXN_NONE || db->nVdbeActive>0 ){
     return "not within a transaction";
   }
@@ -386,10 +386,12 @@ static int glueSets(char **azPragma){
 }
 
 /* A pragma of the engine. A database that must still be made is made first, so that what is set
-** holds. A transaction may have begun without a read (BEGIN), which the engine cannot know. */
+** holds. A transaction may have begun without a read (BEGIN), which the engine cannot know. A rollback would
+** not undo a setting of the database, or of all its connections. */
 static int gluePragma(Btree *p, char **azPragma){
   int isSetting = glueSets(azPragma);
-  if( isSetting && (p->db->autoCommit==0 || p->inTrans!=TRANS_NONE) ){
+  int isOfAll = sqlite3StrICmp(azPragma[1], "lsmvbt_history")==0 || sqlite3StrICmp(azPragma[1], "lsmvbt_torn")==0;
+  if( isSetting && (p->inTrans!=TRANS_NONE || (isOfAll && p->db->autoCommit==0)) ){
     azPragma[0] = sqlite3_mprintf("%s = %s: not within a transaction", azPragma[1], azPragma[2]);
     return azPragma[0] ? SQLITE_ERROR : SQLITE_NOMEM_BKPT;
   }

@@ -139,7 +139,7 @@ pub struct Place {
     pub path: PathBuf,
     /// Whether it may only be read.
     pub read_only: bool,
-    /// Whether `VACUUM INTO` makes it. Nobody opens such a file before it is whole.
+    /// Whether `VACUUM INTO` makes it, by one transaction.
     pub is_copy: bool,
     /// The file that the VFS has opened.
     pub file: DatabaseFile,

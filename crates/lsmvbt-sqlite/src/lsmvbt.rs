@@ -14,8 +14,7 @@ use std::ffi::CStr;
 use std::io;
 
 use ::lsmvbt::{
-    Abbreviation, Db, Found, Optimizations, Options, Payloads, Snapshot, Sought, Torn, TreeId,
-    Version,
+    Abbreviation, Db, Found, Optimizations, Options, Payloads, Snapshot, Sought, TreeId, Version,
 };
 
 use crate::engine::{
@@ -47,12 +46,7 @@ impl Engine for Lsmvbt {
     fn open(&self, place: Place) -> Result<Box<dyn Connection>> {
         let options = Options {
             read_only: place.read_only,
-            // Its one transaction needs no slots, which would be most of the file.
-            torn: if place.is_copy {
-                Torn::Trust
-            } else {
-                Torn::Auto
-            },
+            new_in_place: place.is_copy,
             ..Options::default()
         };
         let stored = Stored::new(place.file, place.path.clone());

@@ -18,7 +18,7 @@
 //! So a recovery that is cut leads to the same. A rollback does the same, and then settles M (MV35).
 
 use crate::commit::LIST_ENTRIES;
-use crate::core::Core;
+use crate::core::{Core, Txn};
 use crate::double::{SLOT_PAGES, size_for};
 use crate::error::{Error, Result, is_full};
 use crate::freemap::FreeMap;
@@ -97,14 +97,21 @@ impl Core {
         Ok(())
     }
 
-    /// Before the commit of a transaction with rounds: its last slot need not be larger than a round.
+    /// Before the commit: its last slot need not be larger than a round where pages can be written in place
+    /// before it. They can in a transaction with rounds, and new ones where that is wanted.
     pub(crate) fn spill_the_rest(&mut self) -> Result<()> {
-        let txn = self.txn()?;
-        if txn.rounds.is_none() {
+        if self.options.new_in_place && self.txn()?.rounds.is_none() {
+            let born = self.dirty_nodes(|txn, page| txn.own.contains(&page))?;
+            if born.len() >= SLOT_PAGES as usize {
+                self.spill_in_rounds(&born)?;
+            }
+        }
+        if self.txn()?.rounds.is_none() {
             return Ok(());
         }
-        if txn.dirty.len() > ROUND {
-            self.spill_all_but_the_catalog()?;
+        if self.txn()?.dirty.len() > ROUND {
+            let all = self.dirty_nodes(|_, _| true)?;
+            self.spill_in_rounds(&all)?;
         }
         match self.txn()?.born_unflushed {
             true => self.flush_born(),
@@ -112,13 +119,15 @@ impl Core {
         }
     }
 
-    fn spill_all_but_the_catalog(&mut self) -> Result<()> {
+    /// The dirty pages of a kind, in order, but for the catalog's.
+    fn dirty_nodes(&mut self, is_wanted: fn(&Txn, u32) -> bool) -> Result<Vec<u32>> {
         let txn = self.txn()?;
         let nodes = txn.dirty.iter();
-        let spilled = nodes.filter(|(_, node)| node.kind != PageType::Catalog);
-        let mut pages: Vec<u32> = spilled.map(|(page, _)| *page).collect();
+        let wanted =
+            nodes.filter(|(page, node)| node.kind != PageType::Catalog && is_wanted(txn, **page));
+        let mut pages: Vec<u32> = wanted.map(|(page, _)| *page).collect();
         pages.sort_unstable();
-        self.spill_in_rounds(&pages)
+        Ok(pages)
     }
 
     /// Everything before the transaction is durable and in place, and a durable header says so.

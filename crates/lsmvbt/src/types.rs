@@ -136,6 +136,10 @@ pub struct Options {
     /// has followed. So a power cut takes back no more than this time of a handle that goes on
     /// committing.
     pub later: Duration,
+    /// With [`Torn::Double`], the new pages of a transaction are written in place before its commit, and need no
+    /// slot: for a copy or an import, whose slots would else be larger than its content. It costs three
+    /// flushes more where there are more new pages than the smallest slot has.
+    pub new_in_place: bool,
     /// No writing at all; opening a database that must be recovered, or that is not there, fails with
     /// [`crate::Error::NeedsRecovery`]. Handles that write leave a clean file when they close next
     /// to this one.
@@ -152,6 +156,7 @@ impl Default for Options {
             heal_at_once: 4096,
             late_after: 8,
             later: Duration::from_secs(1),
+            new_in_place: false,
             read_only: false,
         }
     }

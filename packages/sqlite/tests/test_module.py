@@ -75,6 +75,39 @@ class Module(unittest.TestCase):
             self.assertEqual(("ok",), db.execute("PRAGMA integrity_check").fetchone())
             db.close()
 
+    def test_a_connection_that_read_nothing_before_the_backup_was_restored_is_refused(self):
+        code = """if True:
+            import onewrite_sqlite as sqlite3, sys
+            db = sqlite3.connect(sys.argv[1], uri=True, isolation_level=None)
+            db.execute("DELETE FROM t WHERE rowid > 200")
+            print("done", flush=True)
+            sys.stdin.read()
+        """
+        for query in ("", "?vfs=onewrite"):
+            path = self.path.with_name(f"unused{len(query)}")
+            uri, backup = f"file:{path}{query}", path.with_name("backup")
+            db = onewrite_sqlite.connect(uri, uri=True, isolation_level=None)
+            db.execute("PRAGMA journal_mode=lsmvbt")
+            db.execute("CREATE TABLE t(a)")
+            db.executemany("INSERT INTO t VALUES(?)", (("x" * 1200,) for _ in range(300)))
+            db.close()
+            shutil.copy(path, backup)
+            old = onewrite_sqlite.connect(uri, uri=True, isolation_level=None)
+            path.rename(path.with_name("old"))
+            backup.rename(path)
+            command, pipe = [sys.executable, "-c", code, uri], subprocess.PIPE
+            with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as other:
+                self.assertEqual("done\n", other.stdout.readline(), uri)
+                with self.assertRaises(onewrite_sqlite.OperationalError) as refused:
+                    old.execute("INSERT INTO t VALUES(1)")
+                other.stdin.close()
+            self.assertIn("opened before the file was replaced", str(refused.exception), uri)
+            old.close()
+            db = onewrite_sqlite.connect(uri, uri=True)
+            self.assertEqual((200,), db.execute("SELECT count(*) FROM t").fetchone())
+            self.assertEqual(("ok",), db.execute("PRAGMA integrity_check").fetchone())
+            db.close()
+
     def test_a_killed_process_loses_no_commit(self):
         code = """if True:
             import onewrite_sqlite as sqlite3, os, signal, sys

@@ -187,7 +187,8 @@ fn state_of(path: &Path) -> Result<State, String> {
         None => return Ok(broken(format!("its log {} is missing", log_path.display()))),
         Some(bytes) => bytes,
     };
-    if log.iter().all(|&byte| byte == 0) && header.guard.is_none() {
+    let is_blank = || fs::read(&log_path).is_ok_and(|log| log.iter().all(|&byte| byte == 0));
+    if log.iter().all(|&byte| byte == 0) && header.guard.is_none() && is_blank() {
         // A process died, or the power failed, right after the log was made.
         return Ok(State::Ours);
     }

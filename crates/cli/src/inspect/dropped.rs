@@ -3,23 +3,26 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use onewrite::log::scan::{OpenedLog, Writers};
+use onewrite::DATABASE_HEADER_BYTES;
+use onewrite::log::scan::{OpenedLog, Survey, Writers};
+use onewrite::storage::{LockByte, LockKind};
 use onewrite_common::files::companion;
 
+use super::header::DatabaseHeader;
 use super::judge::{Lost, Owner};
 use super::look::log_of;
+use crate::regular::open_regular;
 
-/// What a recovery would drop.
+/// The place that recovery does not pass, and commits behind it.
 pub struct Dropped {
     log: PathBuf,
-    /// The place that it does not pass.
     end: u32,
     why: Why,
 }
 
 enum Why {
     Lost(Lost),
-    /// What it cannot read.
+    /// Something there cannot be read.
     Unread(String),
 }
 
@@ -38,26 +41,43 @@ impl fmt::Display for Dropped {
 }
 
 /// The commits that a recovery would drop; `None` where there are none, others have the database open, or
-/// its log cannot be read. An open tells of the last.
+/// the log cannot be read. An open tells of the last.
 pub fn by_recovery(database: &Path) -> Option<Dropped> {
     let owner = Owner::of_database(database);
-    if owner.has_users {
+    let file = owner.file()?;
+    let (log, guard) = log_in_force(database)?;
+    let opened = OpenedLog::at(&log).ok()??;
+    let is_its_own = opened.header.as_ref().map(|header| header.id) == guard;
+    let has_users = owner.has_users
+        || opened
+            .file
+            .is_locked_by_other(LockByte::Presence, LockKind::Exclusive)
+            .unwrap_or(true);
+    if !is_its_own || has_users {
         return None;
     }
-    let logs = [log_of(database), companion(database, "-wal")];
-    logs.into_iter().find_map(|log| {
-        let opened = OpenedLog::at(&log).ok()??;
-        let survey = opened.survey(Writers::Maybe).ok()?;
-        let is_of_log = |salts| salts == opened.wal.salts.0;
-        let published = owner.published.filter(|it| is_of_log(it.salts));
-        if survey.grew {
-            return None;
-        }
-        let end = survey.end.map_or(survey.valid + 1, |end| end.frame.0);
-        let why = match &survey.unread {
-            Some(what) => Why::Unread(what.clone()),
-            None => Why::Lost(Lost::of(&survey, published)?),
-        };
-        Some(Dropped { log, end, why })
+    let (geometry, wal) = (opened.geometry, opened.wal);
+    let survey =
+        Survey::with_database(&opened.file, geometry, wal, Writers::Maybe, Some(&file)).ok()?;
+    if survey.grew {
+        return None;
+    }
+    let published = owner.published.filter(|it| it.salts == wal.salts.0);
+    let end = survey.end.map_or(survey.valid + 1, |end| end.frame.0);
+    let why = match &survey.unread {
+        Some(what) => Why::Unread(what.clone()),
+        None => Why::Lost(Lost::of(&survey, published)?),
+    };
+    Some(Dropped { log, end, why })
+}
+
+/// The log that an open would recover, and the guard that names it: SQLite's own has none.
+fn log_in_force(database: &Path) -> Option<(PathBuf, Option<onewrite::log::LogId>)> {
+    let mut head = [0; DATABASE_HEADER_BYTES];
+    std::io::Read::read_exact(&mut open_regular(database).ok()?, &mut head).ok()?;
+    let guard = DatabaseHeader::parse(&head)?.guard;
+    Some(match guard {
+        Some(_) => (log_of(database), guard),
+        None => (companion(database, "-wal"), None),
     })
 }

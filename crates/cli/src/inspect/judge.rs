@@ -106,7 +106,7 @@ impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.transactions > 0 {
             let dropped = counted(self.transactions, "transaction");
-            // The damaged frame may have ended one more.
+            // The frame that does not follow may have ended one more.
             write!(f, " and drops at least {dropped} of this log")?;
         }
         match self.published {

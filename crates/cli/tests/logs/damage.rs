@@ -357,17 +357,23 @@ fn a_backup_is_refused_where_recovery_would_drop_commits() {
         let killed = Killed::new(mode);
         let frames = killed.frames();
         let at = frames[frames.len() / 2] + 20;
-        let change = |log: &mut Vec<u8>| log[at..at + 8].iter_mut().for_each(|b| *b ^= 0x5a);
+        let change = move |log: &mut Vec<u8>| log[at..at + 8].iter_mut().for_each(|b| *b ^= 0x5a);
+        // A shell says so, and recovers.
+        let copy = killed.copy(true, change);
+        let shell = run(onewrite(&["shell", text(&copy.database()), "SELECT 1"]));
+        let said = lossy(&shell.stderr);
+        assert!(said.contains(text(&copy.log(&killed))), "{mode:?}: {said}");
         let copy = killed.copy(true, change);
         let (database, log) = (copy.database(), copy.log(&killed));
         let before = fs::read(&log).expect("the log");
         let file = copy.directory.path().join("backup.db");
         fs::write(&file, "an earlier one").expect("a file");
-        let backup = |database: &Path| {
-            let words = ["backup", "--force", text(database), text(&file)];
-            run(onewrite(&words))
-        };
-        let refused = backup(&database);
+        let refused = run(onewrite(&[
+            "backup",
+            "--force",
+            text(&database),
+            text(&file),
+        ]));
         let said = lossy(&refused.stderr);
         assert_eq!(refused.status.code(), Some(1), "{mode:?}: {said}");
         assert!(
@@ -376,16 +382,21 @@ fn a_backup_is_refused_where_recovery_would_drop_commits() {
         );
         assert_eq!(fs::read(&file).expect("the file"), b"an earlier one");
         assert!(fs::read(&log).expect("the log") == before, "{mode:?}");
-        // A shell says so, and goes on.
-        let shell = run(onewrite(&[
-            "shell",
+        // With a word for it, what recovery leaves.
+        let words = [
+            "backup",
+            "--recover",
+            "--force",
             text(&database),
-            "SELECT count(*) FROM t",
-        ]));
-        assert!(lossy(&shell.stderr).contains(text(&log)), "{mode:?}");
-        // It has recovered.
-        let done = backup(&database);
-        assert!(done.status.success(), "{mode:?}: {}", lossy(&done.stderr));
+            text(&file),
+        ];
+        let done = run(onewrite(&words));
+        let said = lossy(&done.stderr);
+        assert!(
+            done.status.success() && said.contains(text(&log)),
+            "{mode:?}: {said}"
+        );
+        assert!((1..ROWS).contains(&rows_of(&file)), "{mode:?}");
     }
 }
 

@@ -24,7 +24,7 @@ unsafe extern "C" {
     fn lsmvbt_file_read(file: *mut RawFile, buffer: *mut c_void, size: c_int, offset: i64)
     -> c_int;
     fn lsmvbt_file_descriptor(file: *mut RawFile) -> c_int;
-    fn lsmvbt_file_has_its_name(file: *mut RawFile) -> c_int;
+    fn lsmvbt_file_has_moved(file: *mut RawFile) -> c_int;
     fn lsmvbt_file_write(
         file: *mut RawFile,
         data: *const c_void,
@@ -59,6 +59,9 @@ fn region_bytes() -> usize {
         _ => 32 * 1024,
     }
 }
+
+/// Stands for the number of a file that has lost its name: no other file has it.
+const MOVED: u64 = u64::MAX;
 
 /// The largest read or write in one call to a VFS, in bytes: the most that SQLite itself asks for.
 /// SQLite's own VFS for Unix writes nothing of 128 KiB, and returns that the disk is full.
@@ -187,7 +190,7 @@ impl DatabaseFile {
         }
     }
 
-    /// The number of the inode of the file, which was opened by this path; 0 if that is not known.
+    /// The number of the inode of the file, which was opened by this path; 0 if the VFS does not tell.
     #[must_use]
     pub fn identity(&self, path: &Path) -> u64 {
         if let Some(file) = self.descriptor() {
@@ -196,9 +199,10 @@ impl DatabaseFile {
         let by_name = path.metadata().map_or(0, |about| about.ino());
         // Asked afterwards: then it was this file's name when the number was read.
         // SAFETY: the file is open.
-        match unsafe { lsmvbt_file_has_its_name(self.shared.file) } {
-            0 => 0,
-            _ => by_name,
+        match unsafe { lsmvbt_file_has_moved(self.shared.file) } {
+            0 => by_name,
+            1 => MOVED,
+            _ => 0,
         }
     }
 

@@ -6,9 +6,8 @@
 //! the user must decide, because it may be an old copy of the log's own database.
 //!
 //! The name is changed under EXCLUSIVE. So no connection to this database is using the log, and
-//! none can make a new one. A connection to the *removed* database may still use the log. It
-//! continues with its open file, under the new name. The interleavings: `docs/durability.md`, O1 to
-//! O9.
+//! none can make a new one. A connection to the *removed* database may still read the log, under the
+//! new name. It commits nothing more (T2). The interleavings: `docs/durability.md`, O1 to O9.
 
 use std::ffi::OsString;
 use std::fs;

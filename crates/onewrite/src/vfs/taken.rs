@@ -29,8 +29,9 @@ fn was_left_behind(log: &LogFile, path: &Path) -> bool {
     let is_aside = || {
         let aside = orphan_name(path);
         let name = log.present_name().unwrap_or_default();
-        name.as_encoded_bytes()
-            .starts_with(aside.as_encoded_bytes())
+        let name = name.as_encoded_bytes();
+        // Where a rename could replace a file, it gets that name by a link, and loses the old one.
+        name.starts_with(aside.as_encoded_bytes()) || name.ends_with(b" (deleted)")
     };
     log.same_as_path().unwrap_or(false) || is_removed() || is_aside()
 }

@@ -215,8 +215,15 @@ impl OpenedLog {
         let mut head = [0; header::HEADER_BYTES];
         let n = LogFile::read_at(&file, &mut head, 0)?;
         if head[..n].iter().all(|&byte| byte == 0) {
-            // It was made, and never written.
-            return Ok(None);
+            // The frames of a log begin there.
+            let mut behind = vec![0; 64 << 10];
+            let n = LogFile::read_at(&file, &mut behind, header::HEADER_BYTES as u64)?;
+            if behind[..n].iter().all(|&byte| byte == 0) {
+                // It was made, and never written.
+                return Ok(None);
+            }
+            let lost = "it was written, and has lost its header";
+            return Err(LogError::new(ErrorKind::CantOpen, path, lost));
         }
         let header = match LogHeader::parse(&head[..n]) {
             Ok(header) => Some(header),
