@@ -12,7 +12,7 @@ const PAGE: usize = 4096;
 const TREE: TreeId = TreeId(1);
 /// Rows before the large transaction, and those that it adds.
 const ROWS: i64 = 1_000;
-const MORE: i64 = 150;
+const MORE: i64 = 300;
 
 fn small(torn: Torn, cache_pages: usize) -> Options {
     Options {
@@ -169,15 +169,16 @@ fn recovers(file: &MemoryFile, random: &mut Random) -> u8 {
     found
 }
 
-fn dies_at_each_step(end: End) {
+/// The writer has these options; so many of its steps are left out between two deaths.
+fn dies_at_each_step(end: End, options: &Options, apart: u64) {
     let died = Cell::new(0);
     let scale = crate::random::number("LSMVBT_SCALE").unwrap_or(1);
-    let apart = (24 / scale).max(1) as usize;
+    let apart = (apart / scale).max(1) as usize;
     for step in (1..).step_by(apart) {
         let mut over = false;
         for way in 0..4 {
             let file = MemoryFile::new();
-            let mut db = made(&file);
+            let mut db = filled(Db::open(file.storage(), options.clone()).expect("a database"));
             let mut random = Random::new(step * 4 + way);
             file.kill_after(Some(step));
             let ended = large(&mut db, end);
@@ -204,17 +205,31 @@ fn dies_at_each_step(end: End) {
 
 #[test]
 fn a_writer_may_die_in_a_round() {
-    dies_at_each_step(End::Commit);
+    dies_at_each_step(End::Commit, &small(Torn::Double, 0), 24);
+}
+
+/// The transaction fits into memory. It has rounds for its new pages.
+#[test]
+fn a_writer_may_die_while_new_pages_go_in_place() {
+    let options = Options {
+        new_in_place: true,
+        ..small(Torn::Double, 2000)
+    };
+    let file = MemoryFile::new();
+    let mut db = filled(Db::open(file.storage(), options.clone()).expect("a database"));
+    large(&mut db, End::Commit).expect("committed");
+    assert!(db.stats().spilled >= 16, "{:?}", db.stats());
+    dies_at_each_step(End::Commit, &options, 24);
 }
 
 #[test]
 fn a_writer_may_die_while_it_rolls_rounds_back() {
-    dies_at_each_step(End::Rollback);
+    dies_at_each_step(End::Rollback, &small(Torn::Double, 0), 24);
 }
 
 #[test]
 fn a_writer_may_die_while_it_takes_a_written_transaction_back() {
-    dies_at_each_step(End::TakenBack);
+    dies_at_each_step(End::TakenBack, &small(Torn::Double, 0), 24);
 }
 
 /// Found by reading: a transaction of `Trust` died after it had written pages, in a file without slots. The
