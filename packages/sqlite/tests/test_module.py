@@ -45,6 +45,23 @@ class Module(unittest.TestCase):
             self.assertEqual([(1,)], db.execute("SELECT a FROM t").fetchall())
             db.close()
 
+    def backed_up(self, path, query, rows):
+        """A database, its backup, and a connection to the database that has read nothing."""
+        uri, backup = f"file:{path}{query}", path.with_name("backup")
+        db = onewrite_sqlite.connect(uri, uri=True, isolation_level=None)
+        db.execute("PRAGMA journal_mode=lsmvbt")
+        db.execute("CREATE TABLE t(a)")
+        db.executemany("INSERT INTO t VALUES(?)", (("x" * 1200,) for _ in range(rows)))
+        db.close()
+        shutil.copy(path, backup)
+        return uri, backup, onewrite_sqlite.connect(uri, uri=True, isolation_level=None)
+
+    def holds(self, rows, uri):
+        db = onewrite_sqlite.connect(uri, uri=True)
+        self.assertEqual((rows,), db.execute("SELECT count(*) FROM t").fetchone())
+        self.assertEqual(("ok",), db.execute("PRAGMA integrity_check").fetchone())
+        db.close()
+
     def test_a_backup_is_restored_under_the_name_of_an_open_file(self):
         """A VFS over SQLite's own shows no descriptor. The backup was destroyed there by the first commit."""
         code = """if True:
@@ -54,14 +71,7 @@ class Module(unittest.TestCase):
         """
         for query in ("", "?vfs=onewrite"):
             path = self.path.with_name(f"restored{len(query)}")
-            uri, backup = f"file:{path}{query}", path.with_name("backup")
-            db = onewrite_sqlite.connect(uri, uri=True, isolation_level=None)
-            db.execute("PRAGMA journal_mode=lsmvbt")
-            db.execute("CREATE TABLE t(a)")
-            db.executemany("INSERT INTO t VALUES(?)", (("x" * 1200,) for _ in range(900)))
-            db.close()
-            shutil.copy(path, backup)
-            old = onewrite_sqlite.connect(uri, uri=True, isolation_level=None)
+            uri, backup, old = self.backed_up(path, query, 900)
             old.execute("DELETE FROM t WHERE rowid > 20")
             old.execute("VACUUM")
             path.rename(path.with_name("old"))
@@ -70,10 +80,7 @@ class Module(unittest.TestCase):
             self.assertIn("opened before the file was replaced", error[0], uri)
             old.close()
             self.assertEqual([""], python(code, uri)[1], uri)
-            db = onewrite_sqlite.connect(uri, uri=True)
-            self.assertEqual((960,), db.execute("SELECT count(*) FROM t").fetchone())
-            self.assertEqual(("ok",), db.execute("PRAGMA integrity_check").fetchone())
-            db.close()
+            self.holds(960, uri)
 
     def test_a_connection_that_read_nothing_before_the_backup_was_restored_is_refused(self):
         code = """if True:
@@ -85,14 +92,7 @@ class Module(unittest.TestCase):
         """
         for query in ("", "?vfs=onewrite"):
             path = self.path.with_name(f"unused{len(query)}")
-            uri, backup = f"file:{path}{query}", path.with_name("backup")
-            db = onewrite_sqlite.connect(uri, uri=True, isolation_level=None)
-            db.execute("PRAGMA journal_mode=lsmvbt")
-            db.execute("CREATE TABLE t(a)")
-            db.executemany("INSERT INTO t VALUES(?)", (("x" * 1200,) for _ in range(300)))
-            db.close()
-            shutil.copy(path, backup)
-            old = onewrite_sqlite.connect(uri, uri=True, isolation_level=None)
+            uri, backup, old = self.backed_up(path, query, 300)
             path.rename(path.with_name("old"))
             backup.rename(path)
             command, pipe = [sys.executable, "-c", code, uri], subprocess.PIPE
@@ -103,10 +103,7 @@ class Module(unittest.TestCase):
                 other.stdin.close()
             self.assertIn("opened before the file was replaced", str(refused.exception), uri)
             old.close()
-            db = onewrite_sqlite.connect(uri, uri=True)
-            self.assertEqual((200,), db.execute("SELECT count(*) FROM t").fetchone())
-            self.assertEqual(("ok",), db.execute("PRAGMA integrity_check").fetchone())
-            db.close()
+            self.holds(200, uri)
 
     def test_a_killed_process_loses_no_commit(self):
         code = """if True:
