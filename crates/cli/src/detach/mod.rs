@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use onewrite::log::scan::{OpenedLog, Survey, Writers, survey_file};
-use onewrite::log::{HeaderError, LogHeader, LogId};
+use onewrite::log::{HeaderError, LogId};
 use onewrite::storage::{Access, Create, DirectIo, LockByte, LockKind, LogFile};
 use onewrite::{DATABASE_HEADER_BYTES, DiscardError};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
@@ -172,8 +172,8 @@ fn state_of(path: &Path) -> Result<State, String> {
         }
     };
     let log_path = log_of(path);
-    let bytes = head_of::<{ onewrite::log::header::HEADER_BYTES }>(&log_path)
-        .map_err(|e| format!("{}: {e}", log_path.display()))?;
+    let cannot = |e: io::Error| format!("{}: {e}", log_path.display());
+    let log = open_if_there(&log_path).map_err(cannot)?;
     let broken = |why: String| {
         State::Broken(Broken {
             why,
@@ -182,42 +182,43 @@ fn state_of(path: &Path) -> Result<State, String> {
             pages: header.pages,
         })
     };
-    let log = match bytes {
+    let log = match log {
         None if header.guard.is_none() => return Ok(State::Stock),
         None => return Ok(broken(format!("its log {} is missing", log_path.display()))),
-        Some(bytes) => bytes,
+        Some(file) => onewrite::log::header::of(&file).map_err(cannot)?,
     };
-    let is_blank = || fs::read(&log_path).is_ok_and(|log| log.iter().all(|&byte| byte == 0));
-    if log.iter().all(|&byte| byte == 0) && header.guard.is_none() && is_blank() {
+    if log.is_none() && header.guard.is_none() {
         // A process died, or the power failed, right after the log was made.
         return Ok(State::Ours);
     }
-    Ok(match (LogHeader::parse(&log), header.guard) {
-        (Err(e @ HeaderError::Version(_)), _) => {
-            State::Newer(format!("{}: {e}", log_path.display()))
-        }
-        (Err(e), _) => broken(format!("{}: {e}", log_path.display())),
-        (Ok(log), Some(id)) if log.id != id => broken(format!(
-            "{} belongs to another database: its id is {}, this one is guarded for {id}",
-            log_path.display(),
-            log.id
-        )),
-        (Ok(log), None) if !log.is_empty() => broken(format!(
-            "{} holds transactions of another database that once had this name",
-            log_path.display()
-        )),
-        (Ok(_), Some(_)) => match foreign_file(path) {
-            Some(file) => {
-                return Err(format!(
-                    "{} belongs to another database, and SQLite would apply it to this one: \
-                     rename it first (\"onewrite verify\" shows its contents)",
-                    file.display()
-                ));
+    Ok(
+        match (log.unwrap_or(Err(HeaderError::Lost)), header.guard) {
+            (Err(e @ HeaderError::Version(_)), _) => {
+                State::Newer(format!("{}: {e}", log_path.display()))
             }
-            None => State::Ours,
+            (Err(e), _) => broken(format!("{}: {e}", log_path.display())),
+            (Ok(log), Some(id)) if log.id != id => broken(format!(
+                "{} belongs to another database: its id is {}, this one is guarded for {id}",
+                log_path.display(),
+                log.id
+            )),
+            (Ok(log), None) if !log.is_empty() => broken(format!(
+                "{} holds transactions of another database that once had this name",
+                log_path.display()
+            )),
+            (Ok(_), Some(_)) => match foreign_file(path) {
+                Some(file) => {
+                    return Err(format!(
+                        "{} belongs to another database, and SQLite would apply it to this one: \
+                     rename it first (\"onewrite verify\" shows its contents)",
+                        file.display()
+                    ));
+                }
+                None => State::Ours,
+            },
+            (Ok(_), _) => State::Ours,
         },
-        (Ok(_), _) => State::Ours,
-    })
+    )
 }
 
 /// A log or a hot journal of stock SQLite. There was none when the database was guarded, and stock
@@ -235,20 +236,23 @@ fn foreign_file(path: &Path) -> Option<PathBuf> {
         .then_some(journal)
 }
 
+/// A regular file opened for reading; `None` where there is no file.
+fn open_if_there(path: &Path) -> io::Result<Option<fs::File>> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_file() => fs::File::open(path).map(Some),
+        Ok(_) => Err(io::Error::other("not a regular file")),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
 /// The first `N` bytes of a file, or as many as it has; `None` where there is no file.
 fn head_of<const N: usize>(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let is_file = match fs::metadata(path) {
-        Ok(found) => found.is_file(),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(e),
+    let Some(file) = open_if_there(path)? else {
+        return Ok(None);
     };
-    if !is_file {
-        return Err(io::Error::other("not a regular file"));
-    }
     let mut head = Vec::new();
-    fs::File::open(path)?
-        .take(N as u64)
-        .read_to_end(&mut head)?;
+    file.take(N as u64).read_to_end(&mut head)?;
     Ok(Some(head))
 }
 

@@ -336,6 +336,12 @@ fn our_log(
 /// The log begins with zeros instead of a header.
 fn zeros_in_our_log(report: &mut Report, path: &Path, file: &LogFile) -> io::Result<()> {
     match first_behind(file, HEADER_BYTES)? {
+        Some(_) if read_head::<HEADER_BYTES>(file)?.0 != [0; HEADER_BYTES] => {
+            report.notes.push(format!(
+                "{}: the log was made while it was read; look again",
+                path.display()
+            ))
+        }
         // The header is durable before anything else is written.
         Some(at) => report.problem(path, Some(0), advice::header_lost(at)),
         None => report.notes.push(format!(
@@ -514,7 +520,7 @@ fn newer(error: &HeaderError) -> Option<u32> {
 fn place_of(error: &HeaderError) -> u64 {
     match error {
         HeaderError::Truncated(len) => *len as u64,
-        HeaderError::Magic => 0,
+        HeaderError::Magic | HeaderError::Lost => 0,
         HeaderError::Version(_) => 8,
         HeaderError::Checksum { .. } => HEADER_BYTES as u64 - 4,
         HeaderError::Field { name, .. } => match *name {

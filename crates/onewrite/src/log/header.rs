@@ -25,7 +25,9 @@
 //! parses it.
 
 use std::fmt;
+use std::io;
 
+use super::scan::LogBytes;
 use crate::mode::{JournalMode, Layout};
 use crate::storage::pace::{KnownPace, Pace};
 use crate::waits::{HEADER, Try, try_times};
@@ -254,30 +256,86 @@ fn parse_pace(bytes: &[u8; HEADER_BYTES]) -> Option<KnownPace> {
     })
 }
 
-/// Parses a header that others may be writing now. A buffered read during a direct write can see
-/// half of it. So a wrong checksum counts only if it persists, for some 10 ms.
+/// A header, or what is wrong with it.
+pub type Parsed = Result<LogHeader, HeaderError>;
+
+/// Parses a header that others may be writing now.
 ///
 /// # Errors
 /// Those of `read`; inside, what is wrong with the header.
-pub fn parse_whole<B: AsRef<[u8]>, E>(
-    mut read: impl FnMut() -> Result<B, E>,
-) -> Result<Result<LogHeader, HeaderError>, E> {
-    let mut parsed = LogHeader::parse(read()?.as_ref());
+pub fn parse_whole<B: AsRef<[u8]>, E>(mut read: impl FnMut() -> Result<B, E>) -> Result<Parsed, E> {
+    until_whole(
+        || Ok(LogHeader::parse(read()?.as_ref())),
+        |parsed| matches!(parsed, Err(HeaderError::Checksum { .. })),
+    )
+}
+
+/// The header of a log that others may be making or writing now. `None` if the file was made and never
+/// written: a process died there, or power failed when the file had its size already. A log's header is
+/// durable before its database is guarded.
+///
+/// # Errors
+/// Those of reading; inside, what is wrong with the header.
+pub fn of(log: &impl LogBytes) -> io::Result<Option<Parsed>> {
+    let look = || {
+        let mut head = [0; HEADER_BYTES];
+        let n = log.read_at(&mut head, 0)?;
+        Ok(if !are_zeros(&head) {
+            Some(LogHeader::parse(&head[..n]))
+        } else if is_blank(log)? {
+            None
+        } else {
+            Some(Err(HeaderError::Lost))
+        })
+    };
+    until_whole(look, |found| {
+        matches!(
+            found,
+            Some(Err(HeaderError::Checksum { .. } | HeaderError::Lost))
+        )
+    })
+}
+
+/// Looks until the header is whole. A buffered read during a direct write can see half of it, and a log
+/// may be made between two reads. So half a header counts only if it persists, for some 10 ms.
+fn until_whole<T, E>(
+    mut look: impl FnMut() -> Result<T, E>,
+    is_half: impl Fn(&T) -> bool,
+) -> Result<T, E> {
+    let mut found = look()?;
     try_times(&HEADER, |number| {
         if number > 0 {
-            parsed = LogHeader::parse(read()?.as_ref());
+            found = look()?;
         }
-        Ok(match parsed {
-            Err(HeaderError::Checksum { .. }) => Try::Later,
-            _ => Try::Done(()),
+        Ok(match is_half(&found) {
+            true => Try::Later,
+            false => Try::Done(()),
         })
     })?;
-    Ok(parsed)
+    Ok(found)
+}
+
+fn are_zeros(bytes: &[u8]) -> bool {
+    bytes.iter().all(|&byte| byte == 0)
+}
+
+fn is_blank(log: &impl LogBytes) -> io::Result<bool> {
+    let mut bytes = vec![0; 64 << 10];
+    let mut offset = 0;
+    loop {
+        match log.read_at(&mut bytes, offset)? {
+            0 => return Ok(true),
+            n if !are_zeros(&bytes[..n]) => return Ok(false),
+            n => offset += n as u64,
+        }
+    }
 }
 
 /// Why the first block of a file is not the header of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HeaderError {
+    /// Zeros stand in its place, and something behind them.
+    Lost,
     /// The file has only this many bytes.
     Truncated(usize),
     /// The file does not begin with the word "onewrite".
@@ -303,6 +361,7 @@ pub enum HeaderError {
 impl fmt::Display for HeaderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            HeaderError::Lost => f.write_str("the log was written, and has lost its header"),
             HeaderError::Truncated(len) => {
                 write!(
                     f,
@@ -410,6 +469,49 @@ mod tests {
             value: 7,
         });
         assert_eq!(LogHeader::parse(&bytes), refused);
+    }
+
+    /// A log's content at each read of its beginning; it stays as the last one.
+    struct Changing(std::cell::RefCell<Vec<Vec<u8>>>);
+
+    impl LogBytes for Changing {
+        fn size(&self) -> io::Result<u64> {
+            self.0.borrow()[0].as_slice().size()
+        }
+
+        fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize> {
+            let mut contents = self.0.borrow_mut();
+            let read = contents[0].as_slice().read_at(out, offset);
+            if contents.len() > 1 {
+                contents.remove(0);
+            }
+            read
+        }
+    }
+
+    fn found_in<const N: usize>(contents: [Vec<u8>; N]) -> Option<Parsed> {
+        of(&Changing(std::cell::RefCell::new(contents.into()))).expect("it is read")
+    }
+
+    #[test]
+    fn a_log_that_is_made_between_two_reads_has_its_header() {
+        let whole = [header().to_bytes().to_vec(), vec![7; 9000]].concat();
+        assert_eq!(found_in([vec![], whole.clone()]), Some(Ok(header())));
+        let zeros = vec![0; HEADER_BYTES];
+        assert_eq!(found_in([zeros, whole.clone()]), Some(Ok(header())));
+        let mut half = whole.clone();
+        half[100..HEADER_BYTES].fill(0);
+        assert_eq!(found_in([half, whole]), Some(Ok(header())));
+    }
+
+    #[test]
+    fn zeros_are_a_log_that_was_never_written_unless_something_is_behind_them() {
+        assert_eq!(found_in([vec![]]), None);
+        assert_eq!(found_in([vec![0; 100]]), None);
+        let mut zeros = vec![0; 200_000];
+        assert_eq!(found_in([zeros.clone()]), None);
+        zeros[199_999] = 1;
+        assert_eq!(found_in([zeros]), Some(Err(HeaderError::Lost)));
     }
 
     #[test]

@@ -70,6 +70,25 @@ impl LogBytes for LogFile {
     }
 }
 
+impl LogBytes for File {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut n = 0;
+        while n < out.len() {
+            match FileExt::read_at(self, &mut out[n..], offset + n as u64) {
+                Ok(0) => break,
+                Ok(read) => n += read,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(n)
+    }
+}
+
 impl LogBytes for [u8] {
     fn size(&self) -> io::Result<u64> {
         Ok(self.len() as u64)

@@ -55,18 +55,3 @@ pub fn file_begins_with_content(path: &Path) -> Result<bool, LogError> {
         .map_err(|e| LogError::io(ErrorKind::Read, path, "read", &e))?;
     Ok(first.first().is_some_and(|&byte| byte != 0))
 }
-
-/// Whether all bytes of a file are zeros.
-pub fn is_blank(file: &mut fs::File) -> io::Result<bool> {
-    io::Seek::rewind(file)?;
-    let mut bytes = vec![0; 64 * 1024];
-    loop {
-        match io::Read::read(file, &mut bytes) {
-            Ok(0) => return Ok(true),
-            Ok(read) if bytes[..read].iter().any(|&byte| byte != 0) => return Ok(false),
-            Ok(_) => {}
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-}

@@ -11,7 +11,7 @@ use std::ffi::c_int;
 use std::fs;
 use std::io;
 
-use super::companion::{file_begins_with_content, is_blank, open_companion};
+use super::companion::{file_begins_with_content, open_companion};
 use super::convert;
 use super::database::{Database, Switch, shared_log};
 use super::discard::{self, Discarded};
@@ -26,7 +26,7 @@ use super::state::KeptOut;
 use super::status;
 use crate::commit::SharedLog;
 use crate::log::shared::Shared;
-use crate::log::{ErrorKind, Log, LogError, LogHeader, LogId, OpenLog};
+use crate::log::{self, ErrorKind, Log, LogError, LogHeader, LogId, OpenLog};
 use crate::mode::{JournalMode, Layout};
 use crate::storage::Access;
 use crate::waits::{DATABASE_LOCK, Try, try_times};
@@ -294,27 +294,12 @@ impl Database {
     /// The header of the log file, if there is one.
     pub(super) fn present_log(&self) -> Result<Option<LogHeader>, LogError> {
         let path = &self.paths.log;
-        let Some(mut file) = open_companion(path)? else {
+        let Some(file) = open_companion(path)? else {
             return Ok(None);
         };
-        let cannot = |e: io::Error| LogError::io(ErrorKind::Read, path, "read", &e);
-        let mut begins_blank = false;
-        let parsed = crate::log::header::parse_whole(|| {
-            let mut bytes = Vec::new();
-            io::Seek::rewind(&mut file)?;
-            let mut head = io::Read::take(&mut file, crate::log::header::HEADER_BYTES as u64);
-            io::Read::read_to_end(&mut head, &mut bytes)?;
-            begins_blank = bytes.iter().all(|&byte| byte == 0);
-            Ok::<_, io::Error>(bytes)
-        })
-        .map_err(cannot)?;
-        if begins_blank && is_blank(&mut file).map_err(cannot)? {
-            // The file was created and never written: a process died there, or power failed when
-            // the file had its size already. A log's header is durable before its database is
-            // guarded. A log that has lost its first block is damaged.
-            return Ok(None);
-        }
-        parsed.map(Some).map_err(|e| LogError::header(path, e))
+        let header =
+            log::header::of(&file).map_err(|e| LogError::io(ErrorKind::Read, path, "read", &e))?;
+        header.transpose().map_err(|e| LogError::header(path, e))
     }
 
     /// Our mode to use for a database in WAL mode.

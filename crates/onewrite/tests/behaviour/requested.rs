@@ -415,13 +415,14 @@ fn connections_that_meet_in_a_new_database_are_all_in_the_requested_mode() {
             let connect = || {
                 start.wait();
                 let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_URI;
-                let db = open_flags(uri.as_ref(), "onewrite", flags).expect("a connection");
-                db.busy_timeout(Duration::from_secs(120))
-                    .expect("a timeout");
-                sql(&db, "CREATE TABLE IF NOT EXISTS t(x)");
-                sql(&db, "INSERT INTO t VALUES(1)");
-                // All have it open from here on.
+                let opened = open_flags(uri.as_ref(), "onewrite", flags).and_then(|db| {
+                    db.busy_timeout(Duration::from_secs(120))?;
+                    db.execute_batch("CREATE TABLE IF NOT EXISTS t(x); INSERT INTO t VALUES(1)")?;
+                    Ok(db)
+                });
+                // All have it open from here on. One that failed keeps nobody waiting.
                 made.wait();
+                let db = opened.expect("a connection");
                 (
                     sql(&db, "PRAGMA journal_mode"),
                     status(&db)["requested"]["why_not"].to_string(),

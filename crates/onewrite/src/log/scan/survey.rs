@@ -212,20 +212,13 @@ impl OpenedLog {
     /// It is missing, damaged, of a newer version, or cannot be read.
     pub fn at(path: &Path) -> Result<Option<OpenedLog>, LogError> {
         let file = LogFile::open(path, Create::Never, Access::ReadOnly, DirectIo::Never)?;
+        let cannot = |e: io::Error| LogError::io(ErrorKind::Read, path, "read", &e);
+        let Some(parsed) = header::of(&file).map_err(cannot)? else {
+            return Ok(None);
+        };
         let mut head = [0; header::HEADER_BYTES];
-        let n = LogFile::read_at(&file, &mut head, 0)?;
-        if head[..n].iter().all(|&byte| byte == 0) {
-            // The frames of a log begin there.
-            let mut behind = vec![0; 64 << 10];
-            let n = LogFile::read_at(&file, &mut behind, header::HEADER_BYTES as u64)?;
-            if behind[..n].iter().all(|&byte| byte == 0) {
-                // It was made, and never written.
-                return Ok(None);
-            }
-            let lost = "it was written, and has lost its header";
-            return Err(LogError::new(ErrorKind::CantOpen, path, lost));
-        }
-        let header = match LogHeader::parse(&head[..n]) {
+        LogFile::read_at(&file, &mut head, 0)?;
+        let header = match parsed {
             Ok(header) => Some(header),
             Err(HeaderError::Magic) if WalHeader::parse(&array(&head)).is_some() => None,
             Err(e) => return Err(LogError::new(ErrorKind::CantOpen, path, e.to_string())),
