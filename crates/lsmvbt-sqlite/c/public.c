@@ -269,6 +269,7 @@ static const char *glueCannotSwitch(sqlite3 *db, int iDb){
   Pager *pPager = p->pBt->pPager;
   if( iDb==1 || pPager->tempFile || pPager->memDb ) return "only a database in a file has an engine to choose";
   if( p->sharable && p->pBt->nRef>1 ) return "not with a shared cache";
+  if( glueLacksMemory(pPager) ) return "its VFS has no shared memory, which this engine needs: use vfs=unix";
   if( glueKeepsMemory(pPager) ) return GLUE_KEEPS_MEMORY;
   if( db->autoCommit==0 || sqlite3BtreeTxnState(p)!=SQLITE_TXN_NONE || db->nVdbeActive>0 ){
     return "not within a transaction";

@@ -50,6 +50,7 @@ impl Engine for Lsmvbt {
             ..Options::default()
         };
         let stored = Stored::new(place.file, place.path.clone());
+        stored.claim_name().map_err(error)?;
         let mut db = Db::open(Box::new(stored), options).map_err(error)?;
         if !place.read_only && make_schema(&mut db)? {
             // SQLite syncs its journals' directory, and with it the database's name. There is no
@@ -100,6 +101,15 @@ fn make_schema(db: &mut Db) -> Result<bool> {
 
 /// The root of `sqlite_schema`.
 const SCHEMA: u32 = 1;
+
+/// A connection that may only read finds no schema where another one is just making the file, or has died at it:
+/// the database is empty.
+fn or_no_schema<T>(found: Result<T>, nothing: T) -> Result<T> {
+    match found {
+        Err(Error::NoSuchTree(SCHEMA)) => Ok(nothing),
+        found => found,
+    }
+}
 
 /// A connection.
 struct Session {
@@ -433,7 +443,8 @@ impl Connection for Session {
     }
 
     fn count(&mut self, tree: u32) -> Result<u64> {
-        self.db.count(self.view, TreeId(tree)).map_err(error)
+        let count = self.db.count(self.view, TreeId(tree));
+        or_no_schema(count.map_err(error), 0)
     }
 
     fn check(&mut self) -> Result<Vec<String>> {
@@ -470,13 +481,15 @@ impl Connection for Session {
     }
 
     fn first(&mut self, cursor: CursorId) -> Result<bool> {
-        let (db, cursor) = self.seeking(cursor)?;
-        cursor.first(db).map_err(error)
+        let found = self.seeking(cursor);
+        let found = found.and_then(|(db, cursor)| cursor.first(db).map_err(error));
+        or_no_schema(found, false)
     }
 
     fn last(&mut self, cursor: CursorId) -> Result<bool> {
-        let (db, cursor) = self.seeking(cursor)?;
-        cursor.last(db).map_err(error)
+        let found = self.seeking(cursor);
+        let found = found.and_then(|(db, cursor)| cursor.last(db).map_err(error));
+        or_no_schema(found, false)
     }
 
     fn next(&mut self, cursor: CursorId) -> Result<bool> {

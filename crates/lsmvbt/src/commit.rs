@@ -186,7 +186,7 @@ impl Core {
         if self.double {
             self.spill_the_rest()?;
         }
-        shared::reserve(&*self.storage, self.space.map.hwm)?;
+        self.reserve_words(self.space.map.hwm)?;
         let txn = self.txn()?;
         let only_chains = txn.dirty.values().all(|n| n.kind == PageType::Overflow);
         if only_chains && (!self.double || self.txn()?.dirty.is_empty()) {

@@ -20,7 +20,7 @@ use crate::heads::{self, Head, Layout};
 use crate::page::{self, Image, Stamp, u64_at};
 use crate::room;
 use crate::rounds::Round;
-use crate::shared::{self, CURRENT, SETTLED, SLOT, SLOT_COMMITS, SLOT_LARGEST, TORN, WRITING};
+use crate::shared::{CURRENT, SETTLED, SLOT, SLOT_COMMITS, SLOT_LARGEST, TORN, WRITING};
 use crate::slots::Slots;
 use crate::stays::Stays;
 use crate::storage::Storage;
@@ -225,7 +225,7 @@ impl Core {
         slots.protect(&mut next);
         slots.protect(&mut free);
         // The map is published when the commit is durable, and must not fail then.
-        shared::reserve(&*self.storage, next.hwm)?;
+        self.reserve_words(next.hwm)?;
         // A handle that dies before that leaves the pages of the old slots to the next writer.
         let version = self.version()?;
         self.store(WRITING, version)?;

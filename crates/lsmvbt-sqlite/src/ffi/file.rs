@@ -8,9 +8,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
+use super::names::Claim;
 use super::{ahead, code};
 
 /// `sqlite3_file`.
@@ -100,6 +101,8 @@ struct Shared {
     fullfsync: AtomicBool,
     region_bytes: usize,
     regions: Mutex<Vec<Option<NonNull<AtomicU64>>>>,
+    /// Given up after the memory, when `drop` has ended.
+    claim: Mutex<Option<Claim>>,
 }
 
 // SAFETY: any thread may use a sqlite3_file, one at a time. SQLite's mutex of the connection
@@ -142,6 +145,7 @@ impl DatabaseFile {
                 fullfsync: AtomicBool::new(false),
                 region_bytes: region_bytes(),
                 regions: Mutex::new(Vec::new()),
+                claim: Mutex::new(None),
             }),
         }
     }
@@ -204,6 +208,21 @@ impl DatabaseFile {
             1 => MOVED,
             _ => 0,
         }
+    }
+
+    /// Claims the shared memory of this name for the file of this identity. False if this process has
+    /// another file open by it: then nothing of the memory may be touched.
+    #[must_use]
+    pub fn claim(&self, path: &Path, identity: u64) -> bool {
+        if self.shared.shares == Shares::WithNone || identity == 0 {
+            return true;
+        }
+        let claim = self.shared.claim.lock();
+        let mut claim = claim.unwrap_or_else(PoisonError::into_inner);
+        if claim.is_none() {
+            *claim = Claim::of(path, identity);
+        }
+        claim.is_some()
     }
 
     /// Whether the file system writes a page again in its place, as far as it says.

@@ -12,6 +12,7 @@ mod diff;
 mod exports;
 mod file;
 mod handle;
+mod names;
 mod note;
 mod pragma;
 mod rows;

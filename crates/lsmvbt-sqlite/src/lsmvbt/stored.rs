@@ -34,6 +34,17 @@ impl Stored {
         }
     }
 
+    /// Takes the shared memory of the file's name, which it may then use.
+    ///
+    /// # Errors
+    /// This process has another file open by that name.
+    pub(super) fn claim_name(&self) -> ::lsmvbt::Result<()> {
+        match self.file.claim(&self.path, self.identity()) {
+            true => Ok(()),
+            false => Err(::lsmvbt::Error::OtherFile),
+        }
+    }
+
     fn judge(&self) -> AtomicWrites {
         match self.file.writes() {
             VfsWrites::Whole => AtomicWrites {

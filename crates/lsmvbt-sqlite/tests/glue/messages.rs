@@ -1,13 +1,13 @@
 //! Messages name the file and the way out where SQLite has only a text for each code. A message of
 //! one database is never that of another.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::time::Duration;
 
 use lsmvbt_sqlite::sqlite::Connection;
 
 use crate::model;
-use crate::support::{Setup, one, refused, run};
+use crate::support::{Setup, Shell, one, refused, run};
 
 const ENGINE: &str = "lsmvbt";
 
@@ -141,20 +141,11 @@ fn a_file_under_the_name_of_one_that_another_process_has_is_named() {
     let path = setup.path("x");
     run(&setup.open("x", ENGINE), "CREATE TABLE t(x)");
     std::fs::copy(&path, setup.path("backup")).expect("a backup");
-    let mut other = Command::new(env!("CARGO_BIN_EXE_lsmvbt-sqlite3"))
-        .arg(&path)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("a shell");
-    let mut input = other.stdin.take().expect("its input");
-    writeln!(input, "INSERT INTO t VALUES (1); SELECT 'written';").expect("it is read");
-    let mut answer = String::new();
-    let output = other.stdout.take().expect("its output");
-    BufReader::new(output)
-        .read_line(&mut answer)
-        .expect("a line");
-    assert_eq!(answer, "written\n");
+    let mut other = Shell::of(&path);
+    assert_eq!(
+        other.says("INSERT INTO t VALUES (1); SELECT 'written';"),
+        "written"
+    );
     std::fs::rename(&path, setup.path("old")).expect("renamed");
     std::fs::rename(setup.path("backup"), &path).expect("restored");
     let restored = Connection::open(&path).expect("opened");
@@ -163,15 +154,14 @@ fn a_file_under_the_name_of_one_that_another_process_has_is_named() {
         "opened before the file was replaced",
     );
     explains(&refused(&restored, "SELECT * FROM t"), own, &path, way);
-    drop(input);
-    assert!(other.wait().expect("it ends").success());
+    other.ends();
     assert_eq!(one(&restored, "SELECT count(*) FROM t"), "0");
     run(&restored, "INSERT INTO t VALUES (3)");
     assert_eq!(one(&restored, "PRAGMA integrity_check"), "ok");
 }
 
-/// SQLite's locks on shared memory do not see those of the same process. So a new connection clears it, and
-/// the old ones are refused.
+/// SQLite's locks on shared memory are those of the process: a new connection to another file would end them
+/// when it is closed. So it is refused before it has touched them.
 #[test]
 fn a_file_under_the_name_of_one_that_this_process_has_is_not_harmed() {
     for torn in ["trust", "double"] {
@@ -184,32 +174,34 @@ fn a_file_under_the_name_of_one_that_this_process_has_is_not_harmed() {
         run(&old, &format!("CREATE TABLE t(x); {rows}"));
         drop(old);
         std::fs::copy(&path, setup.path("backup")).expect("a backup");
-        let (old, reader) = (setup.open("x", ENGINE), setup.open("x", ENGINE));
+        let old = setup.open("x", ENGINE);
+        run(&old, &format!("PRAGMA lsmvbt_torn = {torn}"));
         run(&old, "DELETE FROM t WHERE rowid > 100; VACUUM");
-        run(&reader, "BEGIN; SELECT count(*) FROM t");
+        let mut other = Shell::of(&path);
+        assert_eq!(other.says("PRAGMA busy_timeout = 60000;"), "60000");
         run(&old, &format!("BEGIN; {rows}"));
         std::fs::rename(&path, setup.path("old")).expect("renamed");
         std::fs::rename(setup.path("backup"), &path).expect("restored");
-        let restored = Connection::open(&path).expect("opened");
-        run(&restored, "INSERT INTO t VALUES (1)");
         let (own, way) = (
             "unable to open database file",
             "opened before the file was replaced",
         );
-        explains(&refused(&old, "COMMIT"), own, &path, way);
-        explains(
-            &refused(&reader, "COMMIT; SELECT * FROM t"),
-            own,
-            &path,
-            way,
-        );
-        drop((old, reader));
+        for statement in ["SELECT * FROM t", "INSERT INTO t VALUES (1)"] {
+            let restored = Connection::open(&path).expect("opened");
+            explains(&refused(&restored, statement), own, &path, way);
+        }
+        // The old connection's locks are in force as before: the other writer waits.
+        other.write("INSERT INTO t VALUES (1);");
+        std::thread::sleep(Duration::from_millis(300));
+        run(&old, "COMMIT");
+        assert_eq!(other.says("SELECT count(*) FROM t;"), "2101");
+        assert_eq!(one(&old, "SELECT count(*) FROM t"), "2101", "{torn}");
+        assert_eq!(one(&old, "PRAGMA integrity_check"), "ok", "{torn}");
+        other.ends();
+        drop(old);
+        let restored = Connection::open(&path).expect("opened");
         run(&restored, rows);
-        assert_eq!(one(&restored, "SELECT count(*) FROM t"), "4001", "{torn}");
+        assert_eq!(one(&restored, "SELECT count(*) FROM t"), "4000", "{torn}");
         assert_eq!(one(&restored, "PRAGMA integrity_check"), "ok", "{torn}");
-        drop(restored);
-        let again = Connection::open(&path).expect("opened");
-        assert_eq!(one(&again, "SELECT count(*) FROM t"), "4001", "{torn}");
-        assert_eq!(one(&again, "PRAGMA integrity_check"), "ok", "{torn}");
     }
 }

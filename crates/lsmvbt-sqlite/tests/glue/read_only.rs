@@ -74,6 +74,28 @@ impl Writer {
     }
 }
 
+/// Whoever makes a database may be killed between its header and its schema.
+#[test]
+fn a_database_whose_making_was_cut_short_is_empty() {
+    let setup = Setup::new();
+    let path = setup.path("x");
+    let storage = lsmvbt::DirectFile::open(path.as_ref(), lsmvbt::Caching::Direct);
+    let storage = Box::new(storage.expect("a file"));
+    drop(lsmvbt::Db::open(storage, lsmvbt::Options::default()).expect("made"));
+    for connection in [reading(&path), immutable(&path)] {
+        assert_eq!(one(&connection, "SELECT count(*) FROM sqlite_schema"), "0");
+        assert_eq!(
+            one(&connection, "SELECT max(rowid) IS NULL FROM sqlite_schema"),
+            "1"
+        );
+        assert!(refused(&connection, COUNT).contains("no such table"));
+        assert_eq!(one(&connection, "PRAGMA integrity_check"), "ok");
+    }
+    let connection = setup.open("x", ENGINE);
+    run(&connection, "CREATE TABLE t(a)");
+    assert_eq!(one(&reading(&path), COUNT), "0");
+}
+
 #[test]
 fn a_closed_database_is_read_and_stays_as_it_is() {
     let setup = Setup::new();

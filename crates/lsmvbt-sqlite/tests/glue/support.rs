@@ -1,5 +1,8 @@
 //! Databases to test with.
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
 use lsmvbt_sqlite::sqlite::{Connection, Value};
 use tempfile::TempDir;
 
@@ -35,7 +38,7 @@ impl Setup {
 
     /// For a test whose waits are short: where others write much, a flush of a disk may take seconds.
     pub fn in_memory() -> Self {
-        Self::in_directory(tempfile::tempdir_in("/dev/shm"))
+        Self::in_directory(tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()))
     }
 
     fn in_directory(directory: std::io::Result<TempDir>) -> Self {
@@ -124,4 +127,50 @@ pub fn alike(setup: &Setup, name: &str, script: &[&str]) -> Vec<String> {
         }
     }
     stock
+}
+
+/// SQLite's shell on a database, in a process of its own.
+pub struct Shell {
+    process: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Shell {
+    pub fn of(path: &str) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_lsmvbt-sqlite3"))
+            .arg(path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("a shell");
+        Self {
+            input: process.stdin.take().expect("its input"),
+            output: BufReader::new(process.stdout.take().expect("its output")),
+            process,
+        }
+    }
+
+    /// Has it run statements that print nothing. An error is not seen.
+    pub fn write(&mut self, sql: &str) {
+        writeln!(self.input, "{sql}").expect("it is read");
+    }
+
+    /// The line that statements print.
+    pub fn says(&mut self, sql: &str) -> String {
+        self.write(sql);
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("a line");
+        line.trim_end().to_owned()
+    }
+
+    /// Has it end.
+    pub fn ends(self) {
+        let Self {
+            mut process, input, ..
+        } = self;
+        drop(input);
+        process.wait().expect("it ends");
+    }
 }
