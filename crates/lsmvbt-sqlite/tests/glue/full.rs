@@ -73,8 +73,12 @@ fn zeros_behind_new_pages_end_at_the_limit_on_files() {
         };
         let connection = made("free");
         let (mut rows, mut size) = (0, u64::MAX);
-        // Until one of the rows brings zeros.
+        // Until one of the rows brings zeros. A file system that writes pages elsewhere gets none.
         let with_zeros = loop {
+            if rows == 5000 {
+                println!("no zeros behind new pages on this file system");
+                return;
+            }
             run(&connection, ROW);
             rows += 1;
             let before = size;
@@ -89,7 +93,8 @@ fn zeros_behind_new_pages_end_at_the_limit_on_files() {
         let status = Command::new("prlimit")
             .arg(format!("--fsize={}", with_zeros - 4096))
             .args(["--", env!("CARGO_BIN_EXE_lsmvbt-sqlite3")])
-            .args([setup.path("limited"), ROW.repeat(rows)])
+            .arg(setup.path("limited"))
+            .arg(format!("PRAGMA lsmvbt_torn = {torn}; {}", ROW.repeat(rows)))
             .status()
             .expect("prlimit");
         assert!(status.success(), "{torn}, {rows} rows: {status}");

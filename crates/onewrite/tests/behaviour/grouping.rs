@@ -57,10 +57,12 @@ fn longest_log(mode: &str) -> u64 {
             }
             longest
         });
-        for writer in writers {
-            writer.join().expect("no panic");
-        }
+        let ended: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
+        // The watcher ends, too, where one of them has failed.
         done.store(true, Ordering::Relaxed);
+        for writer in ended {
+            writer.expect("no panic");
+        }
         watcher.join().expect("no panic")
     });
     println!("{mode}: at most {longest} frames, of a threshold of {THRESHOLD}");
