@@ -38,7 +38,7 @@ Examples:
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Databases, or patterns of their names
-    #[arg(value_name = "DATABASE")]
+    #[arg(value_name = "DATABASE", required_unless_present = "config")]
     databases: Vec<String>,
 
     /// A TOML file with `databases` and `listen`

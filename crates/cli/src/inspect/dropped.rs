@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use onewrite::DATABASE_HEADER_BYTES;
 use onewrite::log::scan::{OpenedLog, Survey, Writers};
-use onewrite::storage::{LockByte, LockKind};
+use onewrite::storage::{LockByte, LockKind, LogFile};
 use onewrite_common::files::companion;
 
 use super::header::DatabaseHeader;
@@ -48,18 +48,16 @@ pub fn by_recovery(database: &Path) -> Option<Dropped> {
     let (log, guard) = log_in_force(database)?;
     let opened = OpenedLog::at(&log).ok()??;
     let is_its_own = opened.header.as_ref().map(|header| header.id) == guard;
-    let has_users = owner.has_users
-        || opened
-            .file
-            .is_locked_by_other(LockByte::Presence, LockKind::Exclusive)
-            .unwrap_or(true);
-    if !is_its_own || has_users {
+    if !is_its_own || has_users(&owner, &opened.file) {
         return None;
     }
     let (geometry, wal) = (opened.geometry, opened.wal);
     let survey =
         Survey::with_database(&opened.file, geometry, wal, Writers::Maybe, Some(&file)).ok()?;
-    if survey.grew {
+    // Somebody may have opened it meanwhile: that recovered the log, and may have started it again.
+    let again = OpenedLog::at(&log).ok()??;
+    let is_the_same = again.wal == wal && again.header == opened.header;
+    if survey.grew || !is_the_same || has_users(&Owner::of_database(database), &again.file) {
         return None;
     }
     let published = owner.published.filter(|it| it.salts == wal.salts.0);
@@ -69,6 +67,13 @@ pub fn by_recovery(database: &Path) -> Option<Dropped> {
         None => Why::Lost(Lost::of(&survey, published)?),
     };
     Some(Dropped { log, end, why })
+}
+
+fn has_users(owner: &Owner, log: &LogFile) -> bool {
+    owner.has_users
+        || log
+            .is_locked_by_other(LockByte::Presence, LockKind::Exclusive)
+            .unwrap_or(true)
 }
 
 /// The log that an open would recover, and the guard that names it: SQLite's own has none.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use onewrite::DATABASE_HEADER_BYTES;
-use onewrite::log::header::HEADER_BYTES;
+use onewrite::log::header::{self, HEADER_BYTES};
 use onewrite::log::scan::{Survey, Writers};
 use onewrite::log::{Geometry, HeaderError, LogHeader};
 use onewrite::mode::Layout;
@@ -281,15 +281,20 @@ fn our_log(
         wal_header: None,
         frames: None,
     };
-    let (head, n) = read_head::<HEADER_BYTES>(&file)?;
-    if head[..n].iter().all(|&byte| byte == 0) {
-        zeros_in_our_log(report, path, &file)?;
-        return Ok((log, None));
-    }
-    let header = match LogHeader::parse(&head[..n]) {
-        Ok(header) => header,
-        Err(e) => {
-            report.problem(path, Some(place_of(&e)), e.to_string());
+    let head = read_head::<HEADER_BYTES>(&file)?.0;
+    let header = match header::of(&file)? {
+        Some(Ok(header)) => header,
+        None => {
+            let what = "made, and never written: the log is empty";
+            report.notes.push(format!("{}: {what}", path.display()));
+            return Ok((log, None));
+        }
+        Some(Err(e)) => {
+            let what = match (e, header::first_behind(&file, HEADER_BYTES)?) {
+                (HeaderError::Lost, Some(at)) => advice::header_lost(at),
+                _ => e.to_string(),
+            };
+            report.problem(path, Some(place_of(&e)), what);
             log.newer_version = newer(&e);
             return Ok((log, None));
         }
@@ -331,34 +336,6 @@ fn our_log(
     let listing = Listing::new(file, geometry, wal, &survey, listed).with_database(database);
     log.frames = Some(Frames::of(&survey, slot_bytes, listing));
     Ok((log, Some(header)))
-}
-
-/// The log begins with zeros instead of a header.
-fn zeros_in_our_log(report: &mut Report, path: &Path, file: &LogFile) -> io::Result<()> {
-    match first_behind(file, HEADER_BYTES)? {
-        Some(_) if read_head::<HEADER_BYTES>(file)?.0 != [0; HEADER_BYTES] => {
-            report.notes.push(format!(
-                "{}: the log was made while it was read; look again",
-                path.display()
-            ))
-        }
-        // The header is durable before anything else is written.
-        Some(at) => report.problem(path, Some(0), advice::header_lost(at)),
-        None => report.notes.push(format!(
-            "{}: made, and never written: the log is empty",
-            path.display()
-        )),
-    }
-    Ok(())
-}
-
-/// The first byte that is not zero in what follows a header. The frames of a log begin there.
-fn first_behind(file: &LogFile, header: usize) -> io::Result<Option<u64>> {
-    let mut bytes = vec![0; 64 << 10];
-    let n = file.read_at(&mut bytes, header as u64);
-    let n = n.map_err(io::Error::other)?;
-    let first = bytes[..n].iter().position(|&byte| byte != 0);
-    Ok(first.map(|at| (header + at) as u64))
 }
 
 /// Whether the log is in use. Reports that it is poisoned.
@@ -441,7 +418,7 @@ fn stock_log(report: &mut Report, path: &Path, wanted: Wanted, owner: &Owner) ->
         return Ok(log);
     }
     if head == [0; wal::HEADER_BYTES] {
-        let what = match first_behind(&file, wal::HEADER_BYTES)? {
+        let what = match header::first_behind(&file, wal::HEADER_BYTES)? {
             Some(at) => advice::wal_header_zeroed(at),
             None => "no header yet: the log is empty".to_owned(),
         };

@@ -16,7 +16,12 @@ fn a_wrong_configuration_is_refused_with_the_way_out() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("exporter.toml");
     let file = file.to_string_lossy();
-    assert!(refusal(&[]).contains("name one"));
+    let without = command(&[]).output().expect("the command");
+    assert_eq!(without.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&without.stderr).contains("<DATABASE>"));
+    std::fs::write(&*file, "listen = '127.0.0.1:0'").expect("written");
+    assert!(refusal(&["--config", &file]).contains("name one"));
+    std::fs::remove_file(&*file).expect("removed");
     let said = refusal(&["--config", &file]);
     assert!(said.contains(&*file) && said.contains("TOML"), "{said}");
     std::fs::write(&*file, "database = ['a']").expect("written");

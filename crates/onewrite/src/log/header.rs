@@ -41,6 +41,8 @@ pub const HEADER_BYTES: usize = 128;
 /// The offset of SQLite's WAL header in it.
 pub const WAL_AT: usize = 32;
 
+/// How much of a log to read that begins with zeros.
+const MAX_BLANK_BYTES: u64 = 16 << 20;
 const MAGIC: &[u8; 8] = b"onewrite";
 /// The newest version of the format that is written and read.
 pub const VERSION: u32 = 4;
@@ -280,13 +282,10 @@ pub fn of(log: &impl LogBytes) -> io::Result<Option<Parsed>> {
     let look = || {
         let mut head = [0; HEADER_BYTES];
         let n = log.read_at(&mut head, 0)?;
-        Ok(if !are_zeros(&head) {
-            Some(LogHeader::parse(&head[..n]))
-        } else if is_blank(log)? {
-            None
-        } else {
-            Some(Err(HeaderError::Lost))
-        })
+        if !are_zeros(&head) {
+            return Ok(Some(LogHeader::parse(&head[..n])));
+        }
+        Ok(first_behind(log, HEADER_BYTES)?.map(|_| Err(HeaderError::Lost)))
     };
     until_whole(look, |found| {
         matches!(
@@ -319,16 +318,25 @@ fn are_zeros(bytes: &[u8]) -> bool {
     bytes.iter().all(|&byte| byte == 0)
 }
 
-fn is_blank(log: &impl LogBytes) -> io::Result<bool> {
+/// The first byte that is not zero behind a log's header. The frames of a log begin there, and a sparse
+/// file may claim any size. So no more is read than the blocks that a new log gets.
+///
+/// # Errors
+/// Those of reading.
+pub fn first_behind(log: &impl LogBytes, header: usize) -> io::Result<Option<u64>> {
     let mut bytes = vec![0; 64 << 10];
-    let mut offset = 0;
-    loop {
-        match log.read_at(&mut bytes, offset)? {
-            0 => return Ok(true),
-            n if !are_zeros(&bytes[..n]) => return Ok(false),
-            n => offset += n as u64,
+    let mut offset = header as u64;
+    while offset < MAX_BLANK_BYTES {
+        let n = log.read_at(&mut bytes, offset)?;
+        if let Some(at) = bytes[..n].iter().position(|&byte| byte != 0) {
+            return Ok(Some(offset + at as u64));
         }
+        if n < bytes.len() {
+            break;
+        }
+        offset += n as u64;
     }
+    Ok(None)
 }
 
 /// Why the first block of a file is not the header of a log.
@@ -512,6 +520,25 @@ mod tests {
         assert_eq!(found_in([zeros.clone()]), None);
         zeros[199_999] = 1;
         assert_eq!(found_in([zeros]), Some(Err(HeaderError::Lost)));
+    }
+
+    /// A sparse file of any size.
+    struct Endless;
+
+    impl LogBytes for Endless {
+        fn size(&self) -> io::Result<u64> {
+            Ok(u64::MAX)
+        }
+
+        fn read_at(&self, out: &mut [u8], _: u64) -> io::Result<usize> {
+            out.fill(0);
+            Ok(out.len())
+        }
+    }
+
+    #[test]
+    fn a_hole_of_any_size_is_a_log_that_was_never_written() {
+        assert_eq!(of(&Endless).expect("it is read"), None);
     }
 
     #[test]

@@ -98,12 +98,18 @@ pub fn chunk_end(geometry: &Geometry, from: u64) -> u64 {
 }
 
 fn in_blocks(geometry: &Geometry, bytes: u64) -> u64 {
-    bytes.next_multiple_of(geometry.unit().max(4096))
+    bytes.next_multiple_of(block_bytes(geometry))
+}
+
+/// A log ends with a whole block of the device, and of its layout.
+fn block_bytes(geometry: &Geometry) -> u64 {
+    geometry.unit().max(4096)
 }
 
 /// Where blocks end that are made ahead, if `end` is needed: the process may not make larger files.
-pub fn ahead(target: u64, end: u64) -> u64 {
-    target.min(most_bytes_of_a_file()).max(end)
+pub fn ahead(geometry: &Geometry, target: u64, end: u64) -> u64 {
+    let most = most_bytes_of_a_file();
+    target.min(most - most % block_bytes(geometry)).max(end)
 }
 
 /// The next step, after `bytes` were initialized and flushed in `time`.
@@ -154,7 +160,14 @@ impl Space {
         self.used.fetch_max(end, Ordering::Relaxed);
         let low = (LOW_WATER_FRAMES * geometry.slot_bytes()).min(CHUNK_BYTES / 8);
         let low = low.min(self.ready.load(Ordering::Relaxed) / GROWTH);
-        self.lacks(end + low) && !self.preparing.load(Ordering::Relaxed)
+        self.lacks(end + low)
+            && !self.preparing.load(Ordering::Relaxed)
+            && !self.is_at_limit(geometry)
+    }
+
+    /// Whether the process may not make the log any larger.
+    fn is_at_limit(&self, geometry: &Geometry) -> bool {
+        self.ready.load(Ordering::Relaxed) >= ahead(geometry, u64::MAX, 0)
     }
 
     /// The file size for a closed database's log, from the database's size, in bytes.
@@ -169,7 +182,7 @@ impl Space {
     pub fn first_end(geometry: &Geometry, size: u64) -> u64 {
         match size >= least_end(geometry) {
             true => size,
-            false => ahead(chunk_end(geometry, 0), size),
+            false => ahead(geometry, chunk_end(geometry, 0), size),
         }
     }
 
@@ -198,7 +211,7 @@ impl Space {
         init: Init,
     ) -> Result<(), StorageError> {
         let mut known = self.ready.load(Ordering::Relaxed);
-        let chunk = ahead(chunk_end(geometry, known), known);
+        let chunk = ahead(geometry, chunk_end(geometry, known), known);
         while known < chunk {
             let next = self.step_from(geometry, known).min(chunk);
             let mut is_own = false;
@@ -238,9 +251,9 @@ impl Space {
             })
         };
         let step = extend(&|size| match size {
-            0 => ahead(in_blocks(geometry, end).max(SMALLEST), end),
+            0 => ahead(geometry, in_blocks(geometry, end).max(SMALLEST), end),
             _ if size >= end => size,
-            _ => ahead(self.step_from(geometry, size), end),
+            _ => ahead(geometry, self.step_from(geometry, size), end),
         });
         match step {
             // A flush that found no space has lost earlier writes, and is not retried.

@@ -243,17 +243,45 @@ fn set_aside(log: &Path) -> Result<PathBuf, LogError> {
     Ok(aside)
 }
 
-/// A log that the user has not noticed must not be followed by more and more of them.
-fn check_number(log: &Path, name: &OsString) -> io::Result<()> {
+/// The files next to a log whose names begin so.
+fn named_so(log: &Path, name: &OsString) -> io::Result<Vec<fs::DirEntry>> {
     let directory = match log.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
     let begins = name.as_encoded_bytes();
-    let mut kept = 0;
-    for entry in fs::read_dir(directory)? {
-        kept += usize::from(entry?.file_name().as_encoded_bytes().starts_with(begins));
-    }
+    let is_one = |entry: &fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(begins);
+    fs::read_dir(directory)?
+        .filter(|entry| entry.as_ref().map_or(true, is_one))
+        .collect()
+}
+
+/// Whether a log was set aside: its name at present, or a look at those that were.
+pub(super) fn is_aside(log: &LogFile, path: &Path) -> bool {
+    let aside = orphan_name(path);
+    let present = log.present_name().unwrap_or_default();
+    let present = present.as_encoded_bytes();
+    // Where a rename could replace a file, it gets that name by a link, and loses the old one.
+    present.starts_with(aside.as_encoded_bytes())
+        || present.ends_with(b" (deleted)")
+        || is_one_of_those_aside(log, path, &aside)
+}
+
+/// Where `/proc` does not tell.
+fn is_one_of_those_aside(log: &LogFile, path: &Path, aside: &OsString) -> bool {
+    let Ok(identity) = log.identity() else {
+        return false;
+    };
+    let found = named_so(path, aside).unwrap_or_default();
+    found.iter().any(|entry| {
+        let file = entry.metadata();
+        file.is_ok_and(|file| (file.dev(), file.ino()) == identity)
+    })
+}
+
+/// A log that the user has not noticed must not be followed by more and more of them.
+fn check_number(log: &Path, name: &OsString) -> io::Result<()> {
+    let kept = named_so(log, name)?.len();
     if kept < MAX_ORPHANS {
         return Ok(());
     }
@@ -323,5 +351,31 @@ fn give_zeros_back(aside: &Path) {
             }
         }
         offset += BLOCK as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As where there is no `/proc`.
+    #[test]
+    fn a_log_is_found_among_those_that_were_set_aside() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("db-onewrite");
+        fs::write(&path, [1; 4096]).expect("a log");
+        let log = LogFile::open(&path, Create::Never, Access::ReadOnly, DirectIo::Never);
+        let log = log.expect("the log");
+        let aside = orphan_name(&path);
+        assert!(!is_one_of_those_aside(&log, &path, &aside));
+        let mut other = aside.clone();
+        other.push("1");
+        fs::write(directory.path().join(other), "another").expect("written");
+        assert!(!is_one_of_those_aside(&log, &path, &aside));
+        let moved = set_aside(&path).expect("set aside");
+        assert!(is_one_of_those_aside(&log, &path, &aside));
+        assert!(is_aside(&log, &path));
+        fs::rename(moved, directory.path().join("elsewhere")).expect("renamed");
+        assert!(!is_aside(&log, &path));
     }
 }

@@ -15,7 +15,7 @@ use super::ffi;
 use super::header::{HEADER_BYTES, guarded_by};
 use super::host;
 use super::inner::LockLevel;
-use super::orphan::orphan_name;
+use super::orphan::is_aside;
 use crate::log::{ErrorKind, LogError};
 use crate::storage::{LogFile, StorageError};
 use crate::sync::Instant;
@@ -26,14 +26,7 @@ use crate::waits::{LOG_IN_USE, LOOK_AT_NORMAL, Try, try_times};
 /// renamed, or this process has another root, or may no longer look there. Then both are still together.
 fn was_left_behind(log: &LogFile, path: &Path) -> bool {
     let is_removed = || matches!(log.size_while_linked(), Err(StorageError::Deleted { .. }));
-    let is_aside = || {
-        let aside = orphan_name(path);
-        let name = log.present_name().unwrap_or_default();
-        let name = name.as_encoded_bytes();
-        // Where a rename could replace a file, it gets that name by a link, and loses the old one.
-        name.starts_with(aside.as_encoded_bytes()) || name.ends_with(b" (deleted)")
-    };
-    log.same_as_path().unwrap_or(false) || is_removed() || is_aside()
+    log.same_as_path().unwrap_or(false) || is_removed() || is_aside(log, path)
 }
 
 impl Database {

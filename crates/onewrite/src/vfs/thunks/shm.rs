@@ -88,11 +88,14 @@ fn has_own_locks(database: &Database, path: &Path) -> bool {
     locks_on(database.host, path, true) == Held::Ofd
 }
 
-/// The bytes of a region in the file.
+/// The bytes of a region in the file, and those that SQLite maps with it, because the processor's pages
+/// are larger.
 fn region_of_index(region: c_int, size: c_int) -> Option<Range<u64>> {
     let (region, size) = (u64::try_from(region).ok()?, u64::try_from(size).ok()?);
+    let mapped = size.max(rustix::param::page_size() as u64);
     let start = region.checked_mul(size)?;
-    Some(start..start.checked_add(size)?)
+    let start = start - start % mapped;
+    Some(start..start.checked_add(mapped)?)
 }
 
 pub unsafe extern "C" fn db_shm_lock(
