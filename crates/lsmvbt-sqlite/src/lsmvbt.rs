@@ -102,15 +102,6 @@ fn make_schema(db: &mut Db) -> Result<bool> {
 /// The root of `sqlite_schema`.
 const SCHEMA: u32 = 1;
 
-/// A connection that may only read finds no schema where another one is just making the file, or has died at it:
-/// the database is empty.
-fn or_no_schema<T>(found: Result<T>, nothing: T) -> Result<T> {
-    match found {
-        Err(Error::NoSuchTree(SCHEMA)) => Ok(nothing),
-        found => found,
-    }
-}
-
 /// A connection.
 struct Session {
     db: Db,
@@ -216,6 +207,19 @@ impl Session {
         }
         let cursor = position.cursor.as_mut().ok_or_else(nowhere)?;
         Ok((db, cursor))
+    }
+
+    /// A connection that may only read finds no tree at all where another one is just making the file, or has
+    /// died at it: the database is empty.
+    fn or_no_schema<T>(&mut self, found: Result<T>, nothing: T) -> Result<T> {
+        match found {
+            Err(Error::NoSuchTree(SCHEMA))
+                if self.db.tree_ids(self.view).map_err(error)?.is_empty() =>
+            {
+                Ok(nothing)
+            }
+            found => found,
+        }
     }
 
     /// Reads the newest version.
@@ -444,7 +448,7 @@ impl Connection for Session {
 
     fn count(&mut self, tree: u32) -> Result<u64> {
         let count = self.db.count(self.view, TreeId(tree));
-        or_no_schema(count.map_err(error), 0)
+        self.or_no_schema(count.map_err(error), 0)
     }
 
     fn check(&mut self) -> Result<Vec<String>> {
@@ -483,13 +487,13 @@ impl Connection for Session {
     fn first(&mut self, cursor: CursorId) -> Result<bool> {
         let found = self.seeking(cursor);
         let found = found.and_then(|(db, cursor)| cursor.first(db).map_err(error));
-        or_no_schema(found, false)
+        self.or_no_schema(found, false)
     }
 
     fn last(&mut self, cursor: CursorId) -> Result<bool> {
         let found = self.seeking(cursor);
         let found = found.and_then(|(db, cursor)| cursor.last(db).map_err(error));
-        or_no_schema(found, false)
+        self.or_no_schema(found, false)
     }
 
     fn next(&mut self, cursor: CursorId) -> Result<bool> {
@@ -512,8 +516,10 @@ impl Connection for Session {
     }
 
     fn seek_rowid(&mut self, cursor: CursorId, rowid: i64) -> Result<Seek> {
-        let (db, cursor) = self.seeking(cursor)?;
-        cursor.seek_integer(db, rowid).map(found).map_err(error)
+        let sought = self.seeking(cursor);
+        let sought = sought
+            .and_then(|(db, cursor)| cursor.seek_integer(db, rowid).map(found).map_err(error));
+        self.or_no_schema(sought, Seek::Empty)
     }
 
     fn seek_record(&mut self, cursor: CursorId, sought: &mut dyn Comparison) -> Result<Seek> {

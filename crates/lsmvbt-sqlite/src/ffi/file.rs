@@ -62,7 +62,7 @@ fn region_bytes() -> usize {
 }
 
 /// Stands for the number of a file that has lost its name: no other file has it.
-const MOVED: u64 = u64::MAX;
+pub(super) const MOVED: u64 = u64::MAX;
 
 /// The largest read or write in one call to a VFS, in bytes: the most that SQLite itself asks for.
 /// SQLite's own VFS for Unix writes nothing of 128 KiB, and returns that the disk is full.

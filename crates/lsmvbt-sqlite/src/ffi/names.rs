@@ -9,6 +9,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::file::MOVED;
+
 struct Name {
     path: PathBuf,
     identity: u64,
@@ -27,11 +29,12 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// `None` if a connection of this process has another file open that has or had this name.
+    /// `None` if a connection of this process has another file open that has or had this name. Of two that have
+    /// lost their name nobody knows that they are the same.
     pub(super) fn of(path: &Path, identity: u64) -> Option<Self> {
         let mut names = names();
         match names.iter_mut().find(|name| name.path == path) {
-            Some(name) if name.identity == identity => name.claims += 1,
+            Some(name) if name.identity == identity && identity != MOVED => name.claims += 1,
             Some(_) => return None,
             None => names.push(Name {
                 path: path.to_owned(),
@@ -70,6 +73,9 @@ mod tests {
         drop(first);
         assert!(Claim::of(path, 2).is_none());
         drop(second);
+        let moved = Claim::of(path, MOVED).expect("free");
+        assert!(Claim::of(path, MOVED).is_none());
+        drop(moved);
         assert!(Claim::of(path, 2).is_some());
     }
 }

@@ -88,6 +88,10 @@ fn a_database_whose_making_was_cut_short_is_empty() {
             one(&connection, "SELECT max(rowid) IS NULL FROM sqlite_schema"),
             "1"
         );
+        let sought = "SELECT count(*) FROM sqlite_schema WHERE rowid >= 1";
+        assert_eq!(one(&connection, sought), "0");
+        let sought = "SELECT count(*) FROM sqlite_schema WHERE rowid = 1";
+        assert_eq!(one(&connection, sought), "0");
         assert!(refused(&connection, COUNT).contains("no such table"));
         assert_eq!(one(&connection, "PRAGMA integrity_check"), "ok");
     }
