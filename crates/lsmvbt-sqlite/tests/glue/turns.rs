@@ -62,48 +62,57 @@ fn steps_of_vacuum(setup: &Setup) -> u32 {
     steps
 }
 
+/// On a busy machine a writer may get no processor while a VACUUM runs.
+fn in_some_try(had_its_turn: impl Fn() -> bool) {
+    assert!((0..4).any(|_| had_its_turn()), "in no try");
+}
+
 /// Found by reading: a writer that waits as SQLite's busy handler does was refused for the whole VACUUM.
 #[test]
 fn writers_have_their_turn_between_the_steps_of_vacuum() {
     for torn in ["trust", "double"] {
-        let setup = Setup::in_memory();
-        let connection = thinned(&setup, torn);
-        let is_over = AtomicBool::new(false);
-        let commits = [AtomicU32::new(0), AtomicU32::new(0)];
-        let (steps, written) = std::thread::scope(|scope| {
-            let _ends = Ends(&is_over);
-            for count in &commits {
-                let writer = setup.open("x", "lsmvbt");
-                let is_over = &is_over;
-                scope.spawn(move || {
-                    run(&writer, WAIT);
-                    while !is_over.load(SeqCst) {
-                        run(&writer, "INSERT INTO w(b) VALUES (1)");
-                        count.fetch_add(1, SeqCst);
-                        std::thread::sleep(Duration::from_millis(2));
-                    }
-                });
-            }
-            std::thread::sleep(Duration::from_millis(20));
-            let before = commits.each_ref().map(|count| count.load(SeqCst));
-            let steps = steps_of_vacuum(&setup);
-            let after = commits.each_ref().map(|count| count.load(SeqCst));
-            (steps, [after[0] - before[0], after[1] - before[1]])
-        });
-        println!("{torn}: {written:?} commits in {steps} steps");
-        assert!(steps > 20, "{steps}");
-        // On a busy machine a writer may miss many of its turns.
-        assert!(
-            written.iter().all(|count| *count > 2),
-            "{written:?} in {steps}"
-        );
-        assert_eq!(one(&connection, "PRAGMA integrity_check"), "ok");
+        in_some_try(|| have_turns(torn));
     }
+}
+
+fn have_turns(torn: &str) -> bool {
+    let setup = Setup::in_memory();
+    let connection = thinned(&setup, torn);
+    let is_over = AtomicBool::new(false);
+    let commits = [AtomicU32::new(0), AtomicU32::new(0)];
+    let (steps, written) = std::thread::scope(|scope| {
+        let _ends = Ends(&is_over);
+        for count in &commits {
+            let writer = setup.open("x", "lsmvbt");
+            let is_over = &is_over;
+            scope.spawn(move || {
+                run(&writer, WAIT);
+                while !is_over.load(SeqCst) {
+                    run(&writer, "INSERT INTO w(b) VALUES (1)");
+                    count.fetch_add(1, SeqCst);
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        let before = commits.each_ref().map(|count| count.load(SeqCst));
+        let steps = steps_of_vacuum(&setup);
+        let after = commits.each_ref().map(|count| count.load(SeqCst));
+        (steps, [after[0] - before[0], after[1] - before[1]])
+    });
+    println!("{torn}: {written:?} commits in {steps} steps");
+    assert!(steps > 20, "{steps}");
+    assert_eq!(one(&connection, "PRAGMA integrity_check"), "ok");
+    written.iter().all(|count| *count > steps / 8)
 }
 
 /// The same of another process.
 #[test]
 fn a_writer_of_another_process_has_its_turn() {
+    in_some_try(another_process_has_turns);
+}
+
+fn another_process_has_turns() -> bool {
     let setup = Setup::in_memory();
     let connection = thinned(&setup, "double");
     let mut shell = Command::new(env!("CARGO_BIN_EXE_lsmvbt-sqlite3"))
@@ -144,7 +153,7 @@ fn a_writer_of_another_process_has_its_turn() {
     );
     assert_eq!(number(&connection, "SELECT count(*) FROM w"), rows);
     println!("{} commits in {steps} steps", after - before);
-    assert!(after - before > 2, "{before} {after} in {steps}");
+    after - before > steps / 16
 }
 
 /// A reader that passes keeps a VACUUM where it is.
