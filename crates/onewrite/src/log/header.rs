@@ -279,13 +279,16 @@ pub fn parse_whole<B: AsRef<[u8]>, E>(mut read: impl FnMut() -> Result<B, E>) ->
 /// # Errors
 /// Those of reading; inside, what is wrong with the header.
 pub fn of(log: &impl LogBytes) -> io::Result<Option<Parsed>> {
+    let mut is_lost = false;
     let look = || {
         let mut head = [0; HEADER_BYTES];
         let n = log.read_at(&mut head, 0)?;
         if !are_zeros(&head) {
             return Ok(Some(LogHeader::parse(&head[..n])));
         }
-        Ok(first_behind(log, HEADER_BYTES)?.map(|_| Err(HeaderError::Lost)))
+        // What is behind does not go away again, and may be far behind.
+        is_lost = is_lost || first_behind(log, HEADER_BYTES)?.is_some();
+        Ok(is_lost.then_some(Err(HeaderError::Lost)))
     };
     until_whole(look, |found| {
         matches!(

@@ -259,12 +259,12 @@ fn named_so(log: &Path, name: &OsString) -> io::Result<Vec<fs::DirEntry>> {
 /// Whether a log was set aside: its name at present, or a look at those that were.
 pub(super) fn is_aside(log: &LogFile, path: &Path) -> bool {
     let aside = orphan_name(path);
-    let present = log.present_name().unwrap_or_default();
+    let Some(present) = log.present_name() else {
+        return is_one_of_those_aside(log, path, &aside);
+    };
     let present = present.as_encoded_bytes();
     // Where a rename could replace a file, it gets that name by a link, and loses the old one.
-    present.starts_with(aside.as_encoded_bytes())
-        || present.ends_with(b" (deleted)")
-        || is_one_of_those_aside(log, path, &aside)
+    present.starts_with(aside.as_encoded_bytes()) || present.ends_with(b" (deleted)")
 }
 
 /// Where `/proc` does not tell.
