@@ -286,7 +286,7 @@ pub fn of(log: &impl LogBytes) -> io::Result<Option<Parsed>> {
         if !are_zeros(&head) {
             return Ok(Some(LogHeader::parse(&head[..n])));
         }
-        // What is behind does not go away again, and may be far behind.
+        // Bytes behind the zeros stay there, and a search for them may read much.
         is_lost = is_lost || first_behind(log, HEADER_BYTES)?.is_some();
         Ok(is_lost.then_some(Err(HeaderError::Lost)))
     };
