@@ -191,34 +191,34 @@ fn state_of(path: &Path) -> Result<State, String> {
         // A process died, or the power failed, right after the log was made.
         return Ok(State::Ours);
     }
-    Ok(
-        match (log.unwrap_or(Err(HeaderError::Lost)), header.guard) {
-            (Err(e @ HeaderError::Version(_)), _) => {
-                State::Newer(format!("{}: {e}", log_path.display()))
-            }
-            (Err(e), _) => broken(format!("{}: {e}", log_path.display())),
-            (Ok(log), Some(id)) if log.id != id => broken(format!(
-                "{} belongs to another database: its id is {}, this one is guarded for {id}",
-                log_path.display(),
-                log.id
-            )),
-            (Ok(log), None) if !log.is_empty() => broken(format!(
-                "{} holds transactions of another database that once had this name",
-                log_path.display()
-            )),
-            (Ok(_), Some(_)) => match foreign_file(path) {
-                Some(file) => {
-                    return Err(format!(
-                        "{} belongs to another database, and SQLite would apply it to this one: \
+    // A guarded database's log was written.
+    let log = log.unwrap_or(Err(HeaderError::Lost));
+    Ok(match (log, header.guard) {
+        (Err(e @ HeaderError::Version(_)), _) => {
+            State::Newer(format!("{}: {e}", log_path.display()))
+        }
+        (Err(e), _) => broken(format!("{}: {e}", log_path.display())),
+        (Ok(log), Some(id)) if log.id != id => broken(format!(
+            "{} belongs to another database: its id is {}, this one is guarded for {id}",
+            log_path.display(),
+            log.id
+        )),
+        (Ok(log), None) if !log.is_empty() => broken(format!(
+            "{} holds transactions of another database that once had this name",
+            log_path.display()
+        )),
+        (Ok(_), Some(_)) => match foreign_file(path) {
+            Some(file) => {
+                return Err(format!(
+                    "{} belongs to another database, and SQLite would apply it to this one: \
                      rename it first (\"onewrite verify\" shows its contents)",
-                        file.display()
-                    ));
-                }
-                None => State::Ours,
-            },
-            (Ok(_), _) => State::Ours,
+                    file.display()
+                ));
+            }
+            None => State::Ours,
         },
-    )
+        (Ok(_), _) => State::Ours,
+    })
 }
 
 /// A log or a hot journal of stock SQLite. There was none when the database was guarded, and stock

@@ -2,9 +2,7 @@
 //! written. An open that is refused says which file, and the way out.
 
 use std::fs::{self, Permissions};
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Child, Command, Stdio};
 
 use lsmvbt_sqlite::sqlite::Connection;
 use onewrite_iotrace::scratch::{Mounted, private_mounts};
@@ -12,7 +10,7 @@ use rustix::mount::{MountFlags, mount_remount};
 use rustix::process::{Uid, geteuid};
 use rustix::thread::set_thread_res_uid;
 
-use crate::support::{Setup, one, refused, run};
+use crate::support::{Setup, Shell, one, refused, run};
 
 const ENGINE: &str = "lsmvbt";
 const COUNT: &str = "SELECT count(*) FROM t";
@@ -44,34 +42,11 @@ fn insert(connection: &Connection) {
 }
 
 /// A process that has written two rows, and can do more.
-struct Writer {
-    child: Child,
-}
-
-impl Writer {
-    fn start(path: &str) -> Writer {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_lsmvbt-sqlite3"))
-            .arg(path)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the shell");
-        let sql = "INSERT INTO t VALUES (4);\nINSERT INTO t VALUES (5);\nSELECT 'written';\n";
-        let input = child.stdin.as_mut().expect("its input");
-        input.write_all(sql.as_bytes()).expect("given");
-        let mut answer = String::new();
-        let output = child.stdout.as_mut().expect("its output");
-        BufReader::new(output)
-            .read_line(&mut answer)
-            .expect("an answer");
-        assert_eq!(answer, "written\n");
-        Writer { child }
-    }
-
-    fn kill(mut self) {
-        self.child.kill().expect("killed");
-        self.child.wait().expect("gone");
-    }
+fn writer(path: &str) -> Shell {
+    let mut shell = Shell::of(path);
+    let sql = "INSERT INTO t VALUES (4); INSERT INTO t VALUES (5); SELECT 'written';";
+    assert_eq!(shell.says(sql), "written");
+    shell
 }
 
 /// Whoever makes a database may be killed between its header and its schema.
@@ -183,7 +158,7 @@ fn after_a_reader_that_closes_last_others_can_read() {
 fn after_a_kill_a_reader_is_refused_until_a_writer_has_recovered() {
     let setup = Setup::new();
     let path = filled(&setup);
-    Writer::start(&path).kill();
+    writer(&path).kill();
     for reader in [reading(&path), immutable(&path)] {
         for sql in [COUNT, "PRAGMA user_version", "PRAGMA lsmvbt_version"] {
             let error = reader.query(sql).expect_err("refused");
@@ -216,7 +191,7 @@ fn a_reader_outlives_a_writer_that_is_killed() {
     let path = filled(&setup);
     let reader = reading(&path);
     assert_eq!(one(&reader, COUNT), "3");
-    Writer::start(&path).kill();
+    writer(&path).kill();
     assert_eq!(one(&reader, COUNT), "5");
     assert_eq!(one(&reading(&path), COUNT), "5");
     let writer = setup.open("x", ENGINE);

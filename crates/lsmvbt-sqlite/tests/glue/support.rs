@@ -165,6 +165,11 @@ impl Shell {
         line.trim_end().to_owned()
     }
 
+    pub fn kill(mut self) {
+        self.process.kill().expect("killed");
+        self.process.wait().expect("gone");
+    }
+
     /// Has it end.
     pub fn ends(self) {
         let Self {

@@ -5,6 +5,8 @@ use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use std::path::Path;
 
+use rustix::param::page_size;
+
 use super::database::database;
 use super::vfs::locks_on;
 use super::{failed, shielded, with_writer};
@@ -35,7 +37,7 @@ pub unsafe extern "C" fn db_shm_map(
         let map = |extend| (inner.methods().xShmMap)(inner.file(), region, size, extend, out);
         let code = match extend != 0 && makes_blocks(database) {
             // SQLite opens the file, which it may empty, and does not make it longer.
-            true => match (map(0), region_of_index(region, size)) {
+            true => match (map(0), region_of_index(region, size, page_size())) {
                 (SQLITE_OK, Some(part)) if has_own_locks(database, &database.paths.shm) => {
                     match make_blocks(&database.paths.shm, part) {
                         Err(e) if e.is_no_space() && (*out).is_null() => database.fail(&e.into()),
@@ -90,9 +92,9 @@ fn has_own_locks(database: &Database, path: &Path) -> bool {
 
 /// The bytes of a region in the file, and those that SQLite maps with it, because the processor's pages
 /// are larger.
-fn region_of_index(region: c_int, size: c_int) -> Option<Range<u64>> {
+fn region_of_index(region: c_int, size: c_int, page: usize) -> Option<Range<u64>> {
     let (region, size) = (u64::try_from(region).ok()?, u64::try_from(size).ok()?);
-    let mapped = size.max(rustix::param::page_size() as u64);
+    let mapped = size.max(page as u64);
     let start = region.checked_mul(size)?;
     let start = start - start % mapped;
     Some(start..start.checked_add(mapped)?)
@@ -269,5 +271,24 @@ pub unsafe extern "C" fn db_shm_unmap(file: *mut sqlite3_file, delete: c_int) ->
         let inner = &database.inner;
         inner.unmapped();
         (inner.methods().xShmUnmap)(inner.file(), delete)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::region_of_index;
+
+    #[test]
+    fn a_region_is_made_with_all_that_is_mapped_with_it() {
+        const SIZE: i32 = 32 << 10;
+        for (page, region, made) in [
+            (4 << 10, 0, 0..32 << 10),
+            (4 << 10, 3, 96 << 10..128 << 10),
+            (64 << 10, 0, 0..64 << 10),
+            (64 << 10, 1, 0..64 << 10),
+            (64 << 10, 2, 64 << 10..128 << 10),
+        ] {
+            assert_eq!(region_of_index(region, SIZE, page), Some(made));
+        }
     }
 }
