@@ -463,7 +463,7 @@ static int glueIsEmpty(BtCursor *pCur, int *pRes){
 
 /* The next entry in one direction, +1 or -1. A restored cursor may already be there: on the entry
 ** after the one it lost. */
-static int glueStep(BtCursor *pCur, int direction){
+static SQLITE_NOINLINE int glueStep(BtCursor *pCur, int direction){
   if( pCur->eState!=CURSOR_VALID ){
     int rc = glueRestore(pCur);
     if( rc!=SQLITE_OK ) return rc;

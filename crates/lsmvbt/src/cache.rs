@@ -42,10 +42,10 @@ impl Cache {
         Some(slot.node.clone())
     }
 
-    /// See [`crate::page::Node::touch`].
-    pub(crate) fn touch(&self, page: u32) {
+    /// See [`crate::page::Node::prefetch`].
+    pub(crate) fn prefetch(&self, page: u32) {
         if let Some(slot) = self.slots.get(&page) {
-            slot.node.touch();
+            slot.node.prefetch();
         }
     }
 

@@ -457,7 +457,7 @@ impl Cursor {
             };
             if let Some(at) = neighbor(&leaf.node, self.view, None, back) {
                 leaf.index = at;
-                self.touch_next(core, back);
+                self.prefetch_next(core, back);
                 return Ok(true);
             }
         }
@@ -465,11 +465,11 @@ impl Cursor {
 
     /// Has the processor fetch the beginning of the leaf that a scan comes to next. It goes through the
     /// entries of this one meanwhile.
-    fn touch_next(&self, core: &Core, back: bool) {
+    fn prefetch_next(&self, core: &Core, back: bool) {
         if let [.., above, _] = &self.steps[..]
             && let Some(at) = neighbor(&above.node, self.view, Some(above.index), back)
         {
-            core.cache.touch(above.node.child(at));
+            core.cache.prefetch(above.node.child(at));
         }
     }
 

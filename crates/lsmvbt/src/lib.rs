@@ -29,7 +29,7 @@
 //! ```
 //!
 //! The engine knows nothing of SQLite. It reaches the outside only through [`Storage`]. There is no
-//! global state, and no unsafe code outside of the mapping of shared memory.
+//! global state. Unsafe code only maps shared memory, and gives hints to the processor.
 
 mod again;
 mod cache;
@@ -55,6 +55,7 @@ mod make;
 mod marks;
 mod page;
 mod payloads;
+mod prefetch;
 mod reached;
 mod readers;
 mod records;

@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::payloads::{Payloads, Sought};
+use crate::payloads::{Payloads, Sought, Span};
+use crate::prefetch::prefetch;
 
 /// Searches without them.
 const SEARCHES: u8 = 2;
@@ -13,6 +14,7 @@ const SEARCHES: u8 = 2;
 /// The numbers of all keys of a node, cut down to the bits that distinguish them. Each takes two
 /// bytes, so that those of many nodes fit the processor's cache. A search reads the last one of each
 /// block, then one block: two or three lines of that cache, where halving would wait for each read.
+/// While it waits for the block, the places of the block's keys are fetched.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     kind: u32,
@@ -70,8 +72,8 @@ impl Numbers {
     }
 
     /// The keys that may be the sought one: their number, as far as it is kept, is its own. Keys
-    /// before them are smaller, keys after them larger.
-    pub(crate) fn alike(&self, number: u64) -> Range<usize> {
+    /// before them are smaller, keys after them larger. `places` are those of all keys.
+    pub(crate) fn alike(&self, number: u64, places: &[Span]) -> Range<usize> {
         let Some(above) = number.checked_sub(self.least) else {
             return self.from..self.from;
         };
@@ -81,6 +83,8 @@ impl Numbers {
         };
         let (lasts, cuts) = self.all.split_at(self.lasts);
         let block = before(lasts.as_flattened(), cut);
+        let of_block = places.get(self.from + block * BLOCK..).unwrap_or_default();
+        prefetch(&of_block[..of_block.len().min(BLOCK)]);
         let within = cuts.get(block).map_or(0, |block| before(block, cut));
         let begin = block * BLOCK + within;
         let count = match cuts.as_flattened().get(begin..self.count) {
@@ -184,7 +188,7 @@ mod tests {
     /// The range contains every key that may be equal, and keys outside are correctly smaller or
     /// larger.
     fn holds(numbers: &[u64], from: usize, sought: u64) {
-        let alike = Numbers::new(1, numbers, from).alike(sought);
+        let alike = Numbers::new(1, numbers, from).alike(sought, &[]);
         let (begin, end) = (alike.start, alike.end);
         assert!(from <= begin && begin <= end);
         let shown = || format!("{sought} among {numbers:?} from {from}: {alike:?}");
@@ -224,8 +228,8 @@ mod tests {
             let numbers: Vec<u64> = (0..count).map(|n| (1 << 60) + n * 100).collect();
             let made = Numbers::new(1, &numbers, 0);
             for (at, number) in numbers.iter().enumerate() {
-                assert_eq!(made.alike(*number), at..at + 1);
-                assert_eq!(made.alike(number + 50), at + 1..at + 1);
+                assert_eq!(made.alike(*number, &[]), at..at + 1);
+                assert_eq!(made.alike(number + 50, &[]), at + 1..at + 1);
             }
         }
     }
@@ -247,7 +251,7 @@ mod tests {
                 .collect();
             holds(&numbers, 0, 7);
             assert_eq!(
-                Numbers::new(1, &numbers[..smaller + same], 0).alike(7),
+                Numbers::new(1, &numbers[..smaller + same], 0).alike(7, &[]),
                 smaller..smaller + same
             );
         }

@@ -6,6 +6,7 @@
 //! changes.
 
 use std::hint;
+use std::slice;
 use std::sync::{Arc, OnceLock};
 
 use super::abbreviated::{Abbreviated, Numbers};
@@ -17,6 +18,7 @@ use super::{
 };
 use crate::error::{Error, Result};
 use crate::payloads::{Payloads, Sought, Span};
+use crate::prefetch::prefetch;
 use crate::room;
 use crate::types::{PAGE_SIZE, PageNo, TreeKind};
 
@@ -29,6 +31,9 @@ const SLACK: usize = 3;
 const LARGE_CELL: usize = 64;
 /// and its gap has so many left.
 const ENOUGH: usize = 128;
+
+/// Bytes of a row that its reader wants first.
+const BEGINNING: usize = 64;
 
 /// A shared node.
 pub(crate) type NodeRef = Arc<Node>;
@@ -92,7 +97,8 @@ pub(crate) struct Node {
     pub(crate) kind: PageType,
     pub(crate) tree_kind: Option<TreeKind>,
     pub(crate) level: u8,
-    /// Payloads, then [`PADDING`] readable bytes.
+    /// Slots and cells of the page that was read, without the gap between them. Payloads that were inserted
+    /// since. Then [`PADDING`] readable bytes.
     heap: Vec<u8>,
     /// Of all entries. Made by the first search in a node that was changed.
     spans: OnceLock<Spans>,
@@ -107,6 +113,8 @@ pub(crate) struct Node {
     pub(crate) next: u32,
     /// Bytes of slots and cells.
     size: usize,
+    /// Bytes of the page before its cells that `heap` does not have: the header and the gap.
+    cut: usize,
 }
 
 impl Node {
@@ -135,6 +143,7 @@ impl Node {
             abbreviated: Abbreviated::default(),
             heap: vec![0; PADDING],
             size: 0,
+            cut: 0,
             dead: 0,
             newest_start: 0,
         }
@@ -177,6 +186,21 @@ impl Node {
         ));
     }
 
+    /// The same for later: no read waits for these lines.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        prefetch(slice::from_ref(self));
+    }
+
+    /// Has the processor fetch the beginning of an entry's payload, where a row's own header is.
+    #[inline]
+    pub(crate) fn prefetch_payload(&self, at: usize) {
+        if let Some(span) = self.spans().get(at) {
+            let payload = self.payload(span);
+            prefetch(&payload[..payload.len().min(BEGINNING)]);
+        }
+    }
+
     /// The number of entries.
     pub(crate) fn len(&self) -> usize {
         self.count as usize
@@ -184,11 +208,13 @@ impl Node {
 
     /// The entries of the page in `heap`. All are valid: [`Node::decode`] has checked each.
     fn decode_cells(&self) -> impl Iterator<Item = Entry> {
-        let shape = self.shape();
-        (0..self.len()).map_while(move |i| {
-            let offset = usize::from(u16_at(&self.heap, HEADER + 2 * i));
-            cell::get(&self.heap[..PAGE_SIZE], offset, shape, self.birth)
-        })
+        (0..self.len()).map_while(|i| self.decode_cell(i))
+    }
+
+    fn decode_cell(&self, at: usize) -> Option<Entry> {
+        let page = &self.heap[..self.heap.len() - PADDING];
+        let offset = usize::from(u16_at(page, 2 * at)).checked_sub(self.cut)?;
+        cell::get(page, offset, self.shape(), self.birth)
     }
 
     /// The entries, for a change.
@@ -550,18 +576,23 @@ impl Node {
     }
 
     fn decode_entries(&mut self, image: &Image, count: usize) -> Option<()> {
-        let shape = self.shape();
-        let slots_end = HEADER + 2 * count;
-        if slots_end > PAGE_SIZE {
+        let slots = image.get(HEADER..HEADER + 2 * count)?;
+        let offsets = slots.chunks_exact(2).map(|slot| u16_at(slot, 0));
+        let first = offsets.min().map_or(PAGE_SIZE, usize::from);
+        let cells = image.get(first..)?;
+        // Cells are behind the slots.
+        if first < HEADER + slots.len() {
             return None;
         }
+        self.cut = first - slots.len();
+        self.heap = Vec::with_capacity(slots.len() + cells.len() + PADDING);
+        self.heap.extend_from_slice(slots);
+        self.heap.extend_from_slice(cells);
+        self.heap.resize(slots.len() + cells.len() + PADDING, 0);
+
         let mut spans = self.no_spans(count);
         for i in 0..count {
-            let offset = usize::from(u16_at(image, HEADER + 2 * i));
-            if offset < slots_end {
-                return None;
-            }
-            let e = cell::get(image, offset, shape, self.birth)?;
+            let e = self.decode_cell(i)?;
             self.size += self.cost(&e);
             self.dead += u32::from(!e.live());
             self.newest_start = self.newest_start.max(e.start);
@@ -570,9 +601,6 @@ impl Node {
         if !self.fits() {
             return None;
         }
-        self.heap = Vec::with_capacity(PAGE_SIZE + PADDING);
-        self.heap.extend_from_slice(image);
-        self.heap.resize(PAGE_SIZE + PADDING, 0);
         self.spans = OnceLock::from(spans);
         self.count = count as u32;
         Some(())

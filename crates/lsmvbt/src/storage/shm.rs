@@ -1,7 +1,7 @@
 //! Shared memory and locks of a file: `<database>-shm`, mapped in pieces, with
 //! open-file-description locks.
 //!
-//! This is the only unsafe code of the crate. Locks of this kind belong to the open file, not to
+//! Locks of this kind belong to the open file, not to
 //! the process. So several handles of one process exclude each other like those of several. The
 //! file's length only grows while any handle has it open, so no access to a mapped piece can fail.
 //! A handle that opens it alone empties it first.

@@ -201,10 +201,13 @@ impl Core {
                 None => find_integer(spans.integers(), 0, spans.ends(), key),
             };
             return Ok(match found {
-                Ok(at) => Place {
-                    exact: Some(at),
-                    ..Place::default()
-                },
+                Ok(at) => {
+                    node.prefetch_payload(at);
+                    Place {
+                        exact: Some(at),
+                        ..Place::default()
+                    }
+                }
                 Err(at) => Place {
                     exact: None,
                     before: at.checked_sub(1),
@@ -310,7 +313,7 @@ fn search_all(
     let Some((numbers, number)) = node.abbreviated(keys, from, sought) else {
         return sought.search(keys, from);
     };
-    let alike = numbers.alike(number);
+    let alike = numbers.alike(number, keys.spans());
     let begin = alike.start;
     if alike.is_empty() {
         return Ok(Found {
